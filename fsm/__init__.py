@@ -29,6 +29,7 @@ from fsm.lark.grammar import grammar
 from fsm.limits import Limits
 from fsm.pattern.python_pattern import regex
 from fsm.schema import json_schema, tool_schema
+from fsm.tags import special, tag, triggered
 from fsm.tokens.explanation import Explanation
 from fsm.tokens.token_fsm import TokenFSM, draw
 from fsm.tokens.token_tables import TokenTables
@@ -65,8 +66,11 @@ __all__ = [
     "grammar",
     "json_schema",
     "regex",
+    "special",
     "substring",
+    "tag",
     "tool_schema",
+    "triggered",
     "types",
     "until",
 ]

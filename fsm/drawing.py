@@ -18,12 +18,13 @@ from itertools import accumulate, count
 from typing import Any
 
 from fsm.automaton.character_dfa import CharacterSteps
-from fsm.automaton.lazy_dfa import Automaton
+from fsm.automaton.lazy_dfa import DEAD, Automaton
 from fsm.errors import clip
 from fsm.terms import node as nodes
 from fsm.terms.characters import ALL_CHARACTERS, Ranges, category, invert
 from fsm.terms.node import Kind, Node
 from fsm.terms.rendering import known_name
+from fsm.terms.special_token import MARK
 from fsm.terms.state_elimination import refined
 
 MAX_COUNT = 8
@@ -151,10 +152,22 @@ class _TermStates:
         if name is None:
             for target, ranges in self._steps.of(state).items():
                 yield self._state(self.automaton.nodes[target]), [class_label(ranges)]
+            yield from self._special_labels(state)
             return
         yield self._state(nodes.concat(nodes.fewer(first), rest)), [name]
         if first.args[1] == 0:
             yield from self.labels(self._state(rest))
+
+    def _special_labels(self, state: int) -> Iterator[tuple[int, list[str]]]:
+        """The edges of special tokens, by their names."""
+        stack = [(self.automaton.moves(state).get(MARK[0], DEAD), b"")]
+        while stack:
+            inside, name = stack.pop()
+            for byte, target in self.automaton.moves(inside).items() if inside != DEAD else ():
+                if byte == MARK[0]:
+                    yield self._state(self.automaton.nodes[target]), [visible(name.decode())]
+                else:
+                    stack.append((target, name + bytes((byte,))))
 
     def _state(self, node: Node) -> int:
         return self.automaton.state_of(_without_counts(node))

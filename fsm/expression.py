@@ -2,14 +2,16 @@
 interned term (`node.py`), with names for messages and captures and a `Report` of how each keyword of its schema is enforced. Equality is
 that of terms, after simplification, not of languages. `&` and `~`, the complement among texts in UTF-8, raise `ExpressionError` for an
 operand with rules or checks. Also here: `literal`, `lift` (a `str` as an expression), `from_interegular`.
+
+A special token (`fsm.special`) is a symbol beyond these texts. `~` and the shortcuts of `fsm.terms.rule` are for languages of texts alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeAlias
 
 from fsm.automaton import origin as origins
 from fsm.automaton.captures import CapturedPart, Captures, together
@@ -18,12 +20,13 @@ from fsm.automaton.checker import Checker, checks_of, has_checks
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.automaton.origin import GrammarOrigin, NamedOrigin, Origin
 from fsm.drawing import StateGraph, expression_graph, picture
-from fsm.errors import BudgetExceeded, clip
+from fsm.errors import BudgetExceeded, ExpressionError, clip
 from fsm.recipe import Call, follow, recipe, remembered
 from fsm.terms import node as nodes
 from fsm.terms import rule as texts
 from fsm.terms.node import Node
 from fsm.terms.rendering import render
+from fsm.terms.special_token import symbol
 
 PICTURE_STATES = 24
 """How many states a picture in a notebook has at most; `draw` takes any number."""
@@ -91,6 +94,7 @@ class Expression:
         report: one line per keyword of the schema that it came from; empty for other sources.
         source: its source, shortened; empty where only the term is known.
         parts: the tree of its named parts, for captures; None where no part has a name. Internal.
+        specials: the names of the special tokens that are symbols of it.
         origin: names the part of its source that rejects a text; None: only its name is known. Internal.
         made_by: the call that made it, by which it is pickled; None: not recorded. Internal.
     """
@@ -100,6 +104,7 @@ class Expression:
     report: Report = field(default=Report(), compare=False)
     source: str = field(default="", compare=False)
     parts: CapturedPart | None = field(default=None, compare=False, repr=False)
+    specials: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     origin: Origin | None = field(default=None, compare=False, repr=False)
     # Not copied by `dataclasses.replace`: a changed copy is not the result of the call.
     made_by: Call | None = field(init=False, default=None, compare=False, repr=False)
@@ -132,7 +137,10 @@ class Expression:
     @remembered
     def union(self, other: Expression | str) -> Expression:
         """Texts of either."""
-        return self._with(texts.union(self.node, lift(other).node), "|", "either", lift(other))
+        other = lift(other)
+        has_specials = self.specials or other.specials
+        node = nodes.alternation((self.node, other.node)) if has_specials else texts.union(self.node, other.node)
+        return self._with(node, "|", "either", other)
 
     @remembered
     def concatenate(self, other: Expression | str) -> Expression:
@@ -146,15 +154,21 @@ class Expression:
         Raises:
             ExpressionError: one of the two is recursive, or has a check.
         """
-        return self._with(texts.intersection(self.node, lift(other).node), "&", "both", lift(other))
+        other = lift(other)
+        unite = nodes.intersection if self.specials or other.specials else lambda pair: texts.intersection(*pair)
+        return self._with(unite((self.node, other.node)), "&", "both", other)
 
     @remembered
     def negate(self) -> Expression:
         """Every text that does not belong to this language; `~~e` is `e`.
 
         Raises:
-            ExpressionError: the expression is recursive, or has a check.
+            ExpressionError: the expression is recursive, or has a check or a special token.
         """
+        if self.specials:
+            raise ExpressionError(
+                f"`~` is every other text, and {clip(self._label())} has special tokens, which no text contains. Negate its texts alone."
+            )
         report = self.report.with_notes(self.report.spelling)  # other texts may have another length
         return Expression(texts.complement(self.node), report=report, source=clip(f"(~{self._label()})"))
 
@@ -172,7 +186,8 @@ class Expression:
         counts = f"{lo}" if hi is None else f"{lo}, {hi}"
         source = clip(f"{self._label()}.repeat({counts})")
         parts = CapturedPart("repeat", (self.parts,), lo=lo, hi=hi) if self.parts else None
-        return Expression(nodes.repeat(self.node, lo, hi), report=self.report, source=source, parts=parts)
+        node = nodes.repeat(self.node, lo, hi)
+        return Expression(node, report=self.report, source=source, parts=parts, specials=self.specials)
 
     @remembered
     def named(self, name: str) -> Expression:
@@ -191,28 +206,28 @@ class Expression:
         """The names of its parts, from left to right; those inside `~` do not count."""
         return self.parts.names if self.parts else ()
 
-    def captures(self, text: str | bytes) -> dict[str, str | None] | None:
+    def captures(self, text: Text) -> dict[str, str | None] | None:
         """The text of every named part; None for one that was not used. `Captures.find` says how ambiguous texts are divided.
 
         Returns:
             None where the whole of `text` does not belong to the language.
 
         Raises:
-            TypeError: `text` is neither `str` nor `bytes`.
+            TypeError: `text` is not a `Text`.
         """
         return Captures(self._as_part()).find(as_bytes(text))
 
-    def accepts(self, data: str | bytes) -> bool:
+    def accepts(self, data: Text) -> bool:
         """True when the whole of `data` belongs to the language and passes its checks. Cost: one derivative per new state.
 
         Raises:
-            TypeError: `data` is neither `str` nor `bytes`.
+            TypeError: `data` is not a `Text`.
             BudgetExceeded: see `Automaton`.
         """
         text = as_bytes(data)
         return Checker(self.node).accepts(text) if self.has_checks else Automaton(self.node).accepts(text)
 
-    def blame(self, text: str | bytes, *, is_whole: bool = False) -> tuple[str, ...]:
+    def blame(self, text: Text, *, is_whole: bool = False) -> tuple[str, ...]:
         """The parts of the source that reject a text: JSON pointers to keywords of a schema, or a pattern.
 
         Args:
@@ -224,7 +239,7 @@ class Expression:
             parentheses says where only the order of keys rejects it.
 
         Raises:
-            TypeError: `text` is neither `str` nor `bytes`.
+            TypeError: `text` is not a `Text`.
 
         Cost: the text is read again, and the keywords around its end are compiled one by one: milliseconds.
         """
@@ -252,12 +267,16 @@ class Expression:
             max_symbols: most characters that are symbols of their own.
 
         Raises:
-            ExpressionError: the expression is recursive, or has checks: it is not a finite automaton.
+            ExpressionError: the expression is recursive, or has checks, so that it is no finite automaton, or has special tokens.
             BudgetExceeded: a bound is exceeded; `.limit` names it.
 
         Cost: some 20 us per state and byte that leads somewhere else, and 0.2 us per symbol.
         """
         nodes.require_regular(self.node, "to_interegular")
+        if self.specials:
+            raise ExpressionError(
+                f"{clip(self._label())} has special tokens, which are no characters. Convert the texts between them."
+            )
         return make_fsm(character_dfa(Automaton(self.node), max_states), max_symbols)
 
     def is_empty(self) -> bool:
@@ -274,7 +293,8 @@ class Expression:
             report = report.with_notes(report.spelling)
         else:
             origin = origins.together(kind, (self.node, self._as_origin()), (other.node, other._as_origin()))
-        return Expression(node, report=report, source=source, parts=parts, origin=origin)
+        specials = self.specials | other.specials
+        return Expression(node, report=report, source=source, parts=parts, specials=specials, origin=origin)
 
     def _as_origin(self) -> Origin:
         if self.origin is not None:
@@ -321,17 +341,33 @@ class Expression:
         return f"{written}.named({clip(self.name)!r})" if self.name else written
 
 
-def as_bytes(text: str | bytes) -> bytes:
+Text: TypeAlias = str | bytes | Sequence[str | bytes | Expression]
+"""A text; in a list, special tokens may be among its parts."""
+
+
+def as_bytes(text: Text) -> bytes:
     """Return a text as the bytes that an automaton reads; those of a lone surrogate are not UTF-8, so that no expression accepts them.
 
     Raises:
-        TypeError: `text` is neither `str` nor `bytes`.
+        TypeError: `text` is neither `str` nor `bytes`, nor a list of these and of special tokens.
     """
     if isinstance(text, str):
         return text.encode("utf-8", "surrogatepass")
+    if isinstance(text, list | tuple):
+        return b"".join(map(_part_bytes, text))
     if not isinstance(text, bytes):
-        raise TypeError(f"expected a text, str or bytes, received {text!r}")
+        raise TypeError(f"expected a text, str or bytes, or a list of texts and special tokens, received {text!r}")
     return text
+
+
+def _part_bytes(part: str | bytes | Expression) -> bytes:
+    if not isinstance(part, Expression):
+        return as_bytes(part)
+    (name,) = part.specials if len(part.specials) == 1 else ("",)
+    data = symbol(name)
+    if part.node is not nodes.literal(data):
+        raise TypeError(f"expected texts and special tokens, such as `fsm.special('<|tool|>')`, received {part!r}")
+    return data
 
 
 def lift(term: Expression | str) -> Expression:

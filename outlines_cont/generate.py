@@ -38,6 +38,7 @@ from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.probabilities import MAX_PREFIXES, Spellings, option_probabilities
 from outlines_cont.generation.prompt import Prompt
 from outlines_cont.generation.stream import StateStream
+from outlines_cont.generation.thinking import Thinking
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.policies.constraint import MAX_RETRIES, CheckedConstraint, Constraint
@@ -66,6 +67,7 @@ class Generator(PieceMaker):
         steering: policies of every call, in addition to those given to the call.
         draft: the draft for speculative decoding in every call that does not set its own.
         unbounded: the values of a schema that may be of any length; see `fsm.Report`.
+        thinking: how the model thinks before the text in every call that does not say otherwise; None if it does not.
         made_by: the function of `generate` that made it, and its arguments; None if it was made otherwise.
     """
 
@@ -269,9 +271,10 @@ def text(
     sampler: Sampler | BeamSearch | None = None,
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
+    thinking: Thinking | bool | None = None,
 ) -> Generator:
     """Generate free text until the model ends it, or `stop_at` or `max_tokens` cuts it. The value is the text, cut or not."""
-    return _generator(model, None, _source("text", None), sampler, policies, draft)
+    return _generator(model, None, _source("text", None), sampler, policies, draft, thinking)
 
 
 @_generator_function()
@@ -283,6 +286,7 @@ def regex(
     force: bool = True,
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
+    thinking: Thinking | bool | None = None,
 ) -> Generator:
     """Generate text that fully matches `pattern`, a regular expression in Python's syntax. The value is the text.
 
@@ -291,7 +295,7 @@ def regex(
         fsm.EmptyLanguage, fsm.VocabularyGap: no text matches, or none that the tokens of the model can spell.
     """
     source = _source("regex", pattern)
-    return _generator(model, fsm_package.regex(pattern), source, sampler, policies, draft, force=force)
+    return _generator(model, fsm_package.regex(pattern), source, sampler, policies, draft, thinking, force=force)
 
 
 @_generator_function()
@@ -303,6 +307,7 @@ def choice(
     force: bool = True,
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
+    thinking: Thinking | bool | None = None,
 ) -> Generator:
     """Generate one of the texts `options`. The value is that text.
 
@@ -310,7 +315,9 @@ def choice(
         fsm.ExpressionError: there are no options, or one is not a string.
     """
     expression = fsm_package.choice(options)
-    return _generator(model, expression, _source("choice", list(options)), sampler, policies, draft, force=force)
+    return _generator(
+        model, expression, _source("choice", list(options)), sampler, policies, draft, thinking, force=force
+    )
 
 
 @_generator_function(also_of=fsm_package.json_schema)
@@ -323,6 +330,7 @@ def json(
     max_retries: int = MAX_RETRIES,
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
+    thinking: Thinking | bool | None = None,
     **options: Any,
 ) -> Generator:
     """Generate JSON that validates against `schema`.
@@ -338,6 +346,7 @@ def json(
         max_retries: how often a row may be rewound; then it fails with `CheckFailed`.
         policies: policies of every call, such as `[policies.ban(["delve"])]`; every function of this module takes them.
         draft: the draft for speculative decoding, such as `"lookup"`; see `PieceOptions`. Every function of this module takes it.
+        thinking: let the model think in free text first: True, or a `Thinking`. Every function of this module takes it.
         **options: options of `fsm.json_schema`, such as `whitespace`, `formats`, `dialect` and `registry`.
 
     For a tool write `generate.json(model, fsm.tool_schema(tool))`.
@@ -352,7 +361,9 @@ def json(
     expression = fsm_package.json_schema(schema, **options)
     parse, partial = _parser_of(schema)
     source = _source("json", [schema, options])
-    made = _generator(model, expression, source, sampler, policies, draft, parse, force=force, max_retries=max_retries)
+    made = _generator(
+        model, expression, source, sampler, policies, draft, thinking, parse, force=force, max_retries=max_retries
+    )
     return replace(made, partial_type=partial)
 
 
@@ -377,6 +388,7 @@ def format(
     force: bool = True,
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
+    thinking: Thinking | bool | None = None,
 ) -> Generator:
     """Generate one value of a Python type; the value has that type.
 
@@ -391,7 +403,7 @@ def format(
     """
     chosen = format_of(type)
     source = _source("format", type)
-    return _generator(model, chosen.expression, source, sampler, policies, draft, chosen.parse, force=force)
+    return _generator(model, chosen.expression, source, sampler, policies, draft, thinking, chosen.parse, force=force)
 
 
 @_generator_function(also_of=fsm_package.grammar)
@@ -404,6 +416,7 @@ def cfg(
     force: bool = True,
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
+    thinking: Thinking | bool | None = None,
     **options: Any,
 ) -> Generator:
     """Generate a text of a context-free grammar in the language of Lark. The value is the text.
@@ -416,7 +429,7 @@ def cfg(
     """
     expression = fsm_package.grammar(grammar, start, **options)
     source = _source("cfg", [grammar, start, options])
-    return _generator(model, expression, source, sampler, policies, draft, force=force)
+    return _generator(model, expression, source, sampler, policies, draft, thinking, force=force)
 
 
 @_generator_function()
@@ -429,10 +442,12 @@ def fsm(
     max_retries: int = MAX_RETRIES,
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
+    thinking: Thinking | bool | None = None,
 ) -> Generator:
     """Generate a text of an expression of the package `fsm`; a `str` is the language of exactly that text.
 
-    The value is the text; if parts of the expression have names, it is a dict of their texts (`Expression.captures`).
+    The value is the text; if parts of the expression have names, it is a dict of their texts (`Expression.captures`). Special tokens
+    (`fsm.special`) have no letters, so none are in a value; `state.generated` shows them by name.
 
     Checks of the expression are applied as in `json`, with the same retries.
 
@@ -448,7 +463,10 @@ def fsm(
     language = lift(expression)
     parse = Captures(language.parts).find if language.parts else str
     source = _source("fsm", expression)
-    return _generator(model, language, source, sampler, policies, draft, parse, force=force, max_retries=max_retries)
+    made = _generator(
+        model, language, source, sampler, policies, draft, thinking, parse, force=force, max_retries=max_retries
+    )
+    return replace(made, parses_specials=True) if language.parts and language.specials else made
 
 
 def _check(model: LanguageModel, sampler: object) -> None:
@@ -480,6 +498,7 @@ def _generator(
     sampler: Sampler | BeamSearch | None,
     policies: Sequence[Policy[Any]],
     draft: Any,
+    thinking: Thinking | bool | None,
     parse: Callable[[str], Any] = str,
     *,
     force: bool = True,
@@ -491,7 +510,17 @@ def _generator(
     steering = checked_policies(() if policies is None else policies)
     unbounded = () if expression is None else expression.report.unbounded
     chosen = sampler or greedy()
-    return Generator(model, chosen, constraint, parse, source, steering=steering, draft=draft, unbounded=unbounded)
+    return Generator(
+        model,
+        chosen,
+        constraint,
+        parse,
+        source,
+        steering=steering,
+        draft=draft,
+        unbounded=unbounded,
+        thinking=Thinking.of(thinking),
+    )
 
 
 def _constraint(

@@ -224,6 +224,10 @@ class ReplyConstraint(Policy[ReplyState]):
             return self.calls.accepts(token_ids[at:])
         return self.is_free or bool(self._writer.accepts(token_ids, healed))
 
+    def spelled(self, token_ids: Sequence[int], healed: bytes = b"") -> bytes:
+        """Return the text of a reply."""
+        return self._tokenizer.text_bytes(token_ids)[len(healed) :]
+
     def calls_begin(self, token_ids: Sequence[int], healed: bytes = b"") -> int | None:
         """Return the index of the first token after the marker; None if there is none. Cost: the tokens before it."""
         if self.marker_id is not None:

@@ -92,27 +92,16 @@ class Possible(Policy[bytes]):
         return [Branch(sample_mask=TokenSet.of(possible))]
 
 
-def run_row(
-    model: ToyModel,
-    policies: Sequence[Policy[Any]],
-    seed: int,
-    *,
-    max_tokens: int | None = None,
-    temperature: float = 1.0,
-) -> Row:
+def run_row(model: ToyModel, policies: Sequence[Policy[Any]], seed: int, *, max_tokens: int | None = None, temperature: float = 1.0) -> Row:
     """Write one piece after a prompt of one token, and return the row as it ended."""
     source = StateRow.of_prompt([1], RandomStream(seed))
     steering = [Possible(model), *(policy.for_model(model) for policy in policies)]  # type: ignore[arg-type]
-    row = row_of(
-        source, steering, model, counts=Meter(), sampler=multinomial(), max_tokens=max_tokens, scores_end=False
-    )  # type: ignore[arg-type]
+    row = row_of(source, steering, model, counts=Meter(), sampler=multinomial(), max_tokens=max_tokens, scores_end=False)  # type: ignore[arg-type]
     plan(row)
     while not row.has_ended:
         if row.num_pending:
             at = row.cached
-            row.fed(
-                row.num_pending, {i: model.logits(row.token_ids[: at + i + 1]) for i in row.wanted(row.num_pending)}
-            )
+            row.fed(row.num_pending, {i: model.logits(row.token_ids[: at + i + 1]) for i in row.wanted(row.num_pending)})
         take(row, _drawn(row, temperature))
         plan(row)
     return row
@@ -130,9 +119,7 @@ def _weights(row: Row, temperature: float) -> NDArray[np.float64]:
     """(V,) what the tokens are drawn in proportion to: 0 where the mask forbids them."""
     assert row.logits is not None
     logits = row.logits.numpy()
-    mask = np.unpackbits(row.piece.mask.bitmask(len(logits)).view(np.uint8), bitorder="little")[: len(logits)].astype(
-        bool
-    )
+    mask = np.unpackbits(row.piece.mask.bitmask(len(logits)).view(np.uint8), bitorder="little")[: len(logits)].astype(bool)
     weights: NDArray[np.float64] = np.where(mask, np.exp((logits - logits[mask].max()) / temperature), 0.0)
     return np.where(weights < 1e-300, 0.0, weights)
 
@@ -220,9 +207,7 @@ def outcome_of(
     while not row.has_ended:
         if row.num_pending:
             at = row.cached
-            row.fed(
-                row.num_pending, {i: model.logits(row.token_ids[: at + i + 1]) for i in row.wanted(row.num_pending)}
-            )
+            row.fed(row.num_pending, {i: model.logits(row.token_ids[: at + i + 1]) for i in row.wanted(row.num_pending)})
         weights = _weights(row, temperature)
         token_id = choices.choose((weights / weights.sum()).tolist())
         assert row.logits is not None
@@ -231,9 +216,6 @@ def outcome_of(
     if row.error is not None:
         return type(row.error).__name__
     written = row.leave(None)
-    kept = [
-        model.logits(row.token_ids[:i])[token_id] if row.was_drawn(i) else 0.0
-        for i, token_id in enumerate(row.token_ids)
-    ]
+    kept = [model.logits(row.token_ids[:i])[token_id] if row.was_drawn(i) else 0.0 for i, token_id in enumerate(row.token_ids)]
     assert np.allclose(written.logprobs, kept, atol=1e-9)  # those of the final text
     return text_of(row, model)

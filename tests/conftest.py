@@ -80,9 +80,7 @@ def refused() -> Iterator[list[str]]:
         host = host.decode() if isinstance(host, bytes) else host
         if not _is_loopback(host):
             hosts.append(host)
-            raise AssertionError(
-                f"expected that a test connects to the loopback address alone, got {host!r}. Use a fake."
-            )
+            raise AssertionError(f"expected that a test connects to the loopback address alone, got {host!r}. Use a fake.")
 
     def checked(function: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(function)

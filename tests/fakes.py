@@ -17,9 +17,7 @@ from outlines_cont.models import HuggingFaceModel
 from outlines_cont.models.tokenizer.special_names import SpecialNames
 
 BOS, EOS, END_OF_TURN = 0, 1, 2
-_WORDS = sorted(
-    {"the", "an", "er", "in", "on", "re", "he", "ou", "at", "en", "is", "it", "or", "ti", "as", "te", "et", "ng", "of"}
-)
+_WORDS = sorted({"the", "an", "er", "in", "on", "re", "he", "ou", "at", "en", "is", "it", "or", "ti", "as", "te", "et", "ng", "of"})
 _WORDS += ["al", "de", "se", "le", "sa", "si", "yes", "no", "true", "false", "red", "green", "blue", "name", "age"]
 _MERGED = (
     [word.encode() for word in _WORDS]
@@ -145,13 +143,9 @@ def recurrent_network() -> PreTrainedModel:
 
 
 @cache
-def random_model(
-    family: str = "llama", *, dtype: torch.dtype = torch.float64, prefix_cache_bytes: int = 0
-) -> HuggingFaceModel:
+def random_model(family: str = "llama", *, dtype: torch.dtype = torch.float64, prefix_cache_bytes: int = 0) -> HuggingFaceModel:
     """The same, wrapped; shared between tests, since a model does not change: what one of them feeds is not reused in another."""
-    return models.from_transformers(
-        random_network(family, dtype=dtype), FakeTokenizer(), prefix_cache_bytes=prefix_cache_bytes
-    )
+    return models.from_transformers(random_network(family, dtype=dtype), FakeTokenizer(), prefix_cache_bytes=prefix_cache_bytes)
 
 
 Script = Callable[[list[int]], dict[int, float]]

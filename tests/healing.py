@@ -19,11 +19,7 @@ def num_open(token_bytes: TokenBytes, token_ids: Sequence[int]) -> int:
         ends.append(token_bytes[token_id] or b"")
     data = b"".join(reversed(ends))
     open_bytes = max(
-        (
-            size
-            for size in range(1, len(data) + 1)
-            if any(t and len(t) > size and t.startswith(data[-size:]) for t in token_bytes)
-        ),
+        (size for size in range(1, len(data) + 1) if any(t and len(t) > size and t.startswith(data[-size:]) for t in token_bytes)),
         default=0,
     )
     return next(count for count in range(len(ends) + 1) if sum(map(len, ends[:count])) >= open_bytes)

@@ -24,17 +24,13 @@ def next_logits(model: HuggingFaceModel, token_ids: Sequence[int]) -> torch.Tens
 def _logits(network: PreTrainedModel, version: int, token_ids: tuple[int, ...]) -> torch.Tensor:
     """Tests ask for the same ids again and again; `version` grows when weights are changed in place."""
     with torch.no_grad():
-        logits: torch.Tensor = network(
-            input_ids=torch.tensor([token_ids], device=network.device), use_cache=False
-        ).logits[0]
+        logits: torch.Tensor = network(input_ids=torch.tensor([token_ids], device=network.device), use_cache=False).logits[0]
     return logits
 
 
 def assert_close(expected: torch.Tensor, received: torch.Tensor, tolerance: float, *, equal_nan: bool = False) -> None:
     """Compare two tensors of one shape: no entry may differ by more than `tolerance`."""
-    torch.testing.assert_close(
-        received, expected, rtol=0, atol=tolerance, equal_nan=equal_nan, check_dtype=False, check_device=False
-    )
+    torch.testing.assert_close(received, expected, rtol=0, atol=tolerance, equal_nan=equal_nan, check_dtype=False, check_device=False)
 
 
 def greedy_ids(

@@ -37,12 +37,7 @@ def row_of(
 
 
 def job_of(
-    model: HuggingFaceModel,
-    token_ids: Sequence[int],
-    policies: Sequence[Policy[Any]] = (),
-    *,
-    seed: int = 3,
-    **options: Any,
+    model: HuggingFaceModel, token_ids: Sequence[int], policies: Sequence[Policy[Any]] = (), *, seed: int = 3, **options: Any
 ) -> Job:
     """A job of one row, of free text where no policies are given; `options` are those of `row_of`."""
     counts, source = Meter(), StateRow.of_prompt(token_ids, RandomStream(seed))

@@ -17,11 +17,7 @@ Row = NDArray[np.float64]
 
 
 def plain_law(
-    logits: Sequence[float],
-    params: SamplingParams,
-    in_row: Sequence[int] = (),
-    generated: Sequence[int] = (),
-    drawn: Sequence[float] = (),
+    logits: Sequence[float], params: SamplingParams, in_row: Sequence[int] = (), generated: Sequence[int] = (), drawn: Sequence[float] = ()
 ) -> Row:
     """(V,) probabilities of the next token after `in_row`, of which the last ones were `generated`, some `drawn` with these logprobs."""
     x = penalised(np.array(logits, dtype=np.float64), params, in_row, generated)
@@ -114,9 +110,7 @@ def _less_repeating(x: Row, dry: DRY, ids: list[int]) -> Row:
         longest = 0
         for at in (i for i, other in enumerate(ids) if other == token_id):
             for length in range(1, at + 1):
-                if ids[at - length : at] == ids[len(ids) - length :] and not set(ids[at - length : at]) & set(
-                    dry.breakers
-                ):
+                if ids[at - length : at] == ids[len(ids) - length :] and not set(ids[at - length : at]) & set(dry.breakers):
                     longest = max(longest, length)
         if longest >= dry.allowed_length and token_id < len(x):
             x[token_id] -= min(dry.multiplier * dry.base ** min(longest - dry.allowed_length, 500), 10_000)

@@ -67,9 +67,7 @@ def llama_32k() -> LlamaTokenizer:
 
 
 def digits_bpe() -> tokenizers.Tokenizer:
-    return byte_level_bpe(
-        pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)
-    )
+    return byte_level_bpe(pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False))
 
 
 # Every text comes back out of the ids.
@@ -97,9 +95,7 @@ KEEPS_TEXT: dict[str, Callable[[], Any]] = {
 # The tokenizer normalises the text, or drops spaces of it.
 CHANGES_TEXT: dict[str, Callable[[], Any]] = {
     "Qwen": lambda: pattern_bpe(QWEN_PATTERN, normalizers.NFC()),
-    "NFKC and lower case": lambda: pattern_bpe(
-        LLAMA_3_PATTERN, normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
-    ),
+    "NFKC and lower case": lambda: pattern_bpe(LLAMA_3_PATTERN, normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])),
     "T5": lambda: unigram("always", splits=True),
     "SentencePiece Unigram, nmt_nfkc": lambda: trained_sentencepiece(model_type="unigram"),
 }

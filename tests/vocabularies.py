@@ -86,10 +86,7 @@ def byte_level_bpe(
     if normalizer is not None:
         tokenizer.normalizer = normalizer
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size,
-        special_tokens=[GPT2_EOS],
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
+        vocab_size=vocab_size, special_tokens=[GPT2_EOS], initial_alphabet=pre_tokenizers.ByteLevel.alphabet(), show_progress=False
     )
     tokenizer.train_from_iterator(_CORPUS, trainer)
     return tokenizer
@@ -98,9 +95,7 @@ def byte_level_bpe(
 def pattern_bpe(pattern: str, normalizer: normalizers.Normalizer | None = None) -> tokenizers.Tokenizer:
     """Train a byte-level BPE that cuts the text by a regular expression, as Llama 3 and Qwen do."""
     split = pre_tokenizers.Split(tokenizers.Regex(pattern), "isolated")
-    return byte_level_bpe(
-        split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False), normalizer=normalizer
-    )
+    return byte_level_bpe(split, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False), normalizer=normalizer)
 
 
 def _with_specials(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
@@ -171,13 +166,9 @@ def unigram(prepend_scheme: str, *, byte_fallback: bool = True, splits: bool = F
     byte_pieces = [(f"<0x{byte:02X}>", -20.0) for byte in range(256)] if byte_fallback else []
     pieces = [("<unk>", 0.0), ("<s>", 0.0), ("</s>", 0.0), *byte_pieces, *scored]
     tokenizer = tokenizers.Tokenizer(models.Unigram(pieces, unk_id=0, byte_fallback=byte_fallback))
-    tokenizer.pre_tokenizer = (
-        pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), metaspace]) if splits else metaspace
-    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), metaspace]) if splits else metaspace
     tokenizer.decoder = (
-        _metaspace_decoder(strip=prepend_scheme != "never")
-        if byte_fallback
-        else decoders.Metaspace(prepend_scheme=prepend_scheme)
+        _metaspace_decoder(strip=prepend_scheme != "never") if byte_fallback else decoders.Metaspace(prepend_scheme=prepend_scheme)
     )
     return _with_specials(tokenizer)
 

@@ -1,13 +1,16 @@
-"""Random texts of a language: random moves of its automaton, then the shortest way to an end."""
+"""Random texts of a language, the shortest way to an end after random moves; and masks by a walk of every token."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from random import Random
 
 from hypothesis import strategies as st
 
-from fsm.automaton.lazy_dfa import Automaton
+from fsm import TokenFSM
+from fsm.automaton.lazy_dfa import DEAD, Automaton
+from fsm.bitmask import to_ids
 from fsm.terms import node as nodes
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import EMPTY, Kind, Node
@@ -85,8 +88,6 @@ class Lengths:
             return value[_parts(node)[0]]
         if kind is Kind.REPEAT:
             return value[args[0]] * args[1] if args[1] else 0
-        if kind is Kind.RULE:
-            return value[node.args[0].body]
         if kind is Kind.FIELDS:
             return self._fields(node, value)
         return _search(node, self._derivatives)
@@ -135,3 +136,25 @@ def random_text(node: Node, random: Random, steps: int) -> bytes:
         target = shortest or random.choice(sorted(by_target))
         text.append(random.choice(by_target[target]))
         state = target
+
+
+def plain_mask(token_fsm: TokenFSM, state: int, automaton: Automaton | None = None) -> list[int]:
+    """The loop that every mask replaces: the ids of the tokens after whose bytes the automaton is alive, and of the ends."""
+    tokens, eos = token_fsm.vocabulary.tokens, token_fsm.vocabulary.eos_token_ids
+    automaton = automaton or token_fsm.automaton
+    found = [i for i, token in enumerate(tokens) if token and i not in eos and automaton.next_state(state, token) != DEAD]
+    return sorted([*found, *(eos if automaton.is_accepting(state) else ())])
+
+
+def check_masks(token_fsm: TokenFSM, choose: Callable[[list[int]], int | None], steps: int = 6) -> bytes | None:
+    """Compare each mask along a path with the plain loop; `choose` takes one of the ids of tokens, or ends. The text, if it is whole."""
+    state, text, eos = token_fsm.initial_state, b"", token_fsm.vocabulary.eos_token_ids
+    for _ in range(steps):
+        expected = plain_mask(token_fsm, state)
+        assert expected == token_fsm.allowed_token_ids(state).tolist() == to_ids(token_fsm.bitmask(state)).tolist()
+        going_on = [i for i in expected if i not in eos]
+        token_id = choose(going_on) if going_on else None
+        if token_id is None:
+            break
+        state, text = token_fsm.next_state(state, token_id), text + (token_fsm.vocabulary.tokens[token_id] or b"")
+    return text if token_fsm.is_accepting(state) else None

@@ -15,6 +15,7 @@ from fsm.automaton.checker import Checker, has_checks
 from fsm.automaton.lazy_dfa import DEAD, Automaton
 from fsm.errors import ExpressionError
 from fsm.terms.node import Node
+from fsm.terms.special_token import without
 
 MAX_NESTING = 100
 
@@ -82,7 +83,7 @@ class Captures:
         self._automata: dict[Node, Automaton] = {}
 
     def find(self, text: str | bytes) -> dict[str, str | None] | None:
-        """The text of every name: None for a part that was not used, the last text of one that was used several times.
+        """The text of every name, without special tokens; None for a part that was not used, the last text where there are several.
 
         Returns:
             None where the text does not belong to the expression.
@@ -93,7 +94,7 @@ class Captures:
             return None
         found: dict[str, str | None] = dict.fromkeys(self._part.names)
         for name, start, stop in division.named(self._part, 0, len(data)):
-            found[name] = data[start:stop].decode()
+            found[name] = without(data[start:stop]).decode()
         return found
 
 

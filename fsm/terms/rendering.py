@@ -4,10 +4,13 @@ cannot be parsed back: bytes of no character are escapes, and what has no notati
 
 from __future__ import annotations
 
+import re
+
 from fsm.terms.characters import ALL_CHARACTERS, JSON_CHARACTER, invert, normalize, utf8
 from fsm.terms.node import ALL_BYTES, ANYTHING, EPSILON, Kind, Node, children
 
 MAX_LENGTH = 120
+_SYMBOL = re.compile("\udcff([^\udcff]*)\udcff")  # of a special token
 _FEW = 4
 _KNOWN = {
     ANYTHING: "<anything>",
@@ -93,7 +96,11 @@ def _count(lo: int, hi: int | None) -> str:
 
 
 def _escaped(text: bytes) -> str:
-    return "".join(map(_visible, text.decode("utf-8", "surrogateescape")))
+    """A text, with special tokens as names in brackets."""
+    parts = _SYMBOL.split(text.decode("utf-8", "surrogateescape"))
+    return "".join(
+        f"<token {part}>" if number % 2 else "".join(map(_visible, part)) for number, part in enumerate(parts)
+    )
 
 
 def _visible(character: str) -> str:

@@ -14,6 +14,7 @@ from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import BudgetExceeded, FSMError, VocabularyGap
 from fsm.expression import Expression
 from fsm.terms.rendering import render
+from fsm.terms.special_token import MARK
 from fsm.tokens.coreachable import Spelling, survivors
 from fsm.tokens.vocabulary import Vocabulary
 
@@ -60,26 +61,30 @@ def explain(
     can_end: Callable[[int], bool],
 ) -> Explanation:
     """Explain by its bytes whether a token is allowed; `can_end` returns whether tokens spell a text from a state on."""
+    begin, is_special = state, token.startswith(MARK)
+    text = None if is_special else token
+    label = f"token {token_id} ({repr(token) if text else 'the special token ' + repr(token.strip(MARK).decode())})"
     for position, byte in enumerate(token):
         moves = automaton.moves(state)
         if byte not in moves:
-            expected, rest = bytes(sorted(moves)), render(automaton.nodes[state])
+            at = begin if is_special else state
+            expected, rest = bytes(sorted(automaton.moves(at))), render(automaton.nodes[at])
             sources = () if written is None else expression.blame(written + token[: position + 1])
+            place = "" if is_special else f" at byte {position} of it, received {bytes((byte,))!r}"
             said = (
-                f"token {token_id} ({token!r}) is not allowed: expected {_shown(expected)} at byte {position} of it, "
-                f"received {bytes((byte,))!r}. {_required_by(sources)}What must follow there: {rest}. "
-                "`allowed_token_ids` lists what is allowed."
+                f"{label} is not allowed: expected {_shown(expected)}{place}. {_required_by(sources)}"
+                f"What must follow there: {rest}. `allowed_token_ids` lists what is allowed."
             )
-            return Explanation(token_id, token, False, position, expected, said, rest, sources)
+            return Explanation(token_id, text, False, None if is_special else position, expected, said, rest, sources)
         state = moves[byte]
     if can_end(state):
-        return Explanation(token_id, token, True, None, b"", f"token {token_id} ({token!r}) is allowed.")
+        return Explanation(token_id, text, True, None, b"", f"{label} is allowed.")
     rest = render(automaton.nodes[state])
     said = (
-        f"token {token_id} ({token!r}) is not allowed: no tokens of this vocabulary spell a text that follows it. What must follow: "
+        f"{label} is not allowed: no tokens of this vocabulary spell a text that follows it. What must follow: "
         f"{rest}. Use a tokenizer with these characters (byte-level or byte-fallback ones have all)."
     )
-    return Explanation(token_id, token, False, None, bytes(sorted(automaton.moves(state))), said, rest)
+    return Explanation(token_id, text, False, None, bytes(sorted(automaton.moves(state))), said, rest)
 
 
 def explain_special(
@@ -92,10 +97,14 @@ def explain_special(
 ) -> Explanation:
     """Explain an id without bytes: an EOS id, another special token, or no id of the vocabulary."""
     if token_id not in vocabulary.eos_token_ids:
-        known = 0 <= token_id < len(vocabulary)
-        what = "a special token" if known else f"no id of this vocabulary of {len(vocabulary)}"
-        said = f"token {token_id} is {what}, so it never belongs to a text."
-        return Explanation(token_id, None, False, None, b"", said)
+        token = vocabulary.tokens[token_id] if 0 <= token_id < len(vocabulary) else None
+        what = (
+            "a special token" if 0 <= token_id < len(vocabulary) else f"no id of this vocabulary of {len(vocabulary)}"
+        )
+        said = (
+            f"token {token_id} is {f'{token!r}, which is no UTF-8' if token else what}, so it never belongs to a text."
+        )
+        return Explanation(token_id, token, False, None, b"", said)
     accepting = automaton.is_accepting(state)
     expected, rest = bytes(sorted(automaton.moves(state))), render(automaton.nodes[state])
     sources = () if written is None or accepting else _missing(expression, automaton, state, written)
@@ -144,11 +153,25 @@ def gap_error(expression: Expression, automaton: Automaton, vocabulary: Vocabula
     )
 
 
+def special_gap(expression: Expression, vocabulary: Vocabulary, name: str) -> VocabularyGap:
+    """Return the error where a special token of an expression is none of the vocabulary."""
+    if name in vocabulary.special_tokens.values():
+        advice = "it ends a text there. Leave it out where the language ends"
+    elif name.encode() in vocabulary.tokens:
+        advice = f"it is a token with letters there. Write it as a text, {name!r}"
+    else:
+        known = ", ".join(map(repr, list(vocabulary.special_ids)[:8])) or "none"
+        advice = f"it has {known}. Use one of them, or a tokenizer that has it"
+    return VocabularyGap(
+        f"expected a vocabulary with the special token {name!r} of {expression!r}, received one in which it is no symbol: {advice}."
+    )
+
+
 def _shown(data: bytes) -> str:
     """A few bytes for messages."""
-    if not data:
-        return "the end of the text"
-    shown = ", ".join(repr(bytes((b,)))[1:] for b in data[:12])
+    if data in (b"", MARK):
+        return "a special token" if data else "the end of the text"
+    shown = ", ".join("a special token" if b == MARK[0] else repr(bytes((b,)))[1:] for b in data[:12])
     return f"one of {shown}" + (f" and {len(data) - 12} more" if len(data) > 12 else "")
 
 

@@ -23,14 +23,14 @@ from fsm import bitmask
 from fsm.automaton.lazy_dfa import DEAD, MAX_OPENED, Automaton
 from fsm.drawing import StateGraph, explored, picture, visible
 from fsm.errors import BudgetExceeded, EmptyLanguage, TokenNotAllowed, stacklevel_of_user
-from fsm.expression import Expression, as_bytes
+from fsm.expression import Expression, Text, as_bytes
 from fsm.limits import work_bound
 from fsm.terms import node as nodes
 from fsm.terms import work
 from fsm.terms.node import Kind, Node
 from fsm.tokens.cache import ByteCache
 from fsm.tokens.coreachable import Spelling, Steps, survivors
-from fsm.tokens.explanation import Explanation, explain, explain_special, gap_error, wanted
+from fsm.tokens.explanation import Explanation, explain, explain_special, gap_error, special_gap, wanted
 from fsm.tokens.mask_strategies import MaskMaker, mask_key
 from fsm.tokens.token_tables import TableBuilder, TokenTables
 from fsm.tokens.vocabulary import Vocabulary
@@ -53,7 +53,7 @@ class TokenFSM:
     Raises:
         TypeError: `expression` is not an `Expression`, or `vocabulary` is not a `Vocabulary`.
         EmptyLanguage: no text satisfies `expression`.
-        VocabularyGap: the tokens cannot spell any text that does.
+        VocabularyGap: the tokens cannot spell any text that does, or the vocabulary has not all special tokens of `expression`.
         BudgetExceeded: neither could be decided within the budget, or the mask of the initial state takes more than `max_mask_work`
             (it is computed in the constructor where an intersection, a negation or a lookaround begins the language).
 
@@ -93,6 +93,9 @@ class TokenFSM:
                 "disjoint languages, a minimum above a maximum, a required property that needs itself, or a lookbehind at the "
                 "beginning: `regex` matches the whole text, so nothing stands behind it."
             )
+        missing = expression.specials - vocabulary.special_ids.keys()
+        if missing:
+            raise special_gap(expression, vocabulary, min(missing))
         self._has_begun = False
         self._spelling: Spelling | None = None
         self._masks = vocabulary.masks
@@ -207,7 +210,7 @@ class TokenFSM:
         self.automaton.check(state)
         return self.automaton.forced_text(state)
 
-    def explain(self, state: int, token_id: int, text: str | bytes | None = None) -> Explanation:
+    def explain(self, state: int, token_id: int, text: Text | None = None) -> Explanation:
         """Explain whether `token_id` is allowed; if not, which byte does not fit, what would, and the part of the source that forbids it.
 
         Args:
@@ -217,7 +220,7 @@ class TokenFSM:
                 the keywords, patterns and names to blame.
 
         Raises:
-            TypeError: `text` is neither `str` nor `bytes`.
+            TypeError: `text` is not a `fsm.expression.Text`.
             UnknownState: `state` is not a state of this object.
 
         Cost: microseconds; with `text` milliseconds, see `Expression.blame`.
@@ -229,7 +232,7 @@ class TokenFSM:
             return explain_special(self.expression, self.automaton, self.vocabulary, state, token_id, written)
         return explain(self.expression, self.automaton, state, token_id, token, written, self._can_end)
 
-    def wanted(self, state: int, text: str | bytes) -> str:
+    def wanted(self, state: int, text: Text) -> str:
         """Return what must follow in `state`, for messages: as a pattern, shortened, and the parts of the source that require it.
 
         Args:
@@ -237,7 +240,7 @@ class TokenFSM:
             text: what was written so far, from the initial state to `state`.
 
         Raises:
-            TypeError: `text` is neither `str` nor `bytes`.
+            TypeError: `text` is not a `fsm.expression.Text`.
             UnknownState: `state` is not a state of this object.
 
         Cost: milliseconds, see `Expression.blame`.
@@ -247,14 +250,16 @@ class TokenFSM:
 
     def state_graph(self, max_states: int, max_tokens: int) -> StateGraph:
         """Return the graph that `fsm.draw` draws; an edge names at most `max_tokens` tokens. Cost: one mask per state."""
-        tokens, ends = self.vocabulary.tokens, self.vocabulary.eos_token_ids
+        vocabulary, ends = self.vocabulary, self.vocabulary.eos_token_ids
 
         def labels(state: int) -> Iterator[tuple[int, list[str]]]:
             named: dict[int, list[str]] = {}
             for token_id in self.allowed_token_ids(state).tolist():
                 if token_id not in ends:
-                    name = visible((tokens[token_id] or b"").decode(errors="replace"))
-                    named.setdefault(self.next_state(state, token_id), []).append(name)
+                    name = vocabulary.special_tokens.get(token_id) or vocabulary.spelled[token_id].decode(
+                        errors="replace"
+                    )
+                    named.setdefault(self.next_state(state, token_id), []).append(visible(name))
             for target, names in named.items():
                 more = len(names) - max_tokens
                 yield target, [" ".join(names[:max_tokens]) + (f" +{more}" if more > 0 else "")]
@@ -299,7 +304,7 @@ class TokenFSM:
     def _token(self, token_id: int) -> bytes | None:
         if not isinstance(token_id, int | np.integer):
             raise TypeError(f"expected one token id, an int, received {token_id!r}. Feed tokens one after the other.")
-        return self.vocabulary.tokens[token_id] if 0 <= token_id < len(self.vocabulary) else None
+        return self.vocabulary.spelled[token_id] if 0 <= token_id < len(self.vocabulary) else None
 
     def _make_key(self, state: int) -> Node:
         """Compute the term under which the mask of `state` is cached."""

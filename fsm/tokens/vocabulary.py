@@ -5,10 +5,10 @@ does not protect against a writer of the folder, who can make masks wrong.
 
 A file is a line with the format's version, the SHA-256 of its name and of all that follows, and the arrays in the format of `safetensors`.
 
-`Vocabulary`: the bytes of every token id, the byte trie of the tokens, and the caches that all constraints over it share. Special and
-end-of-sequence ids have no bytes. The caches, each bounded in bytes, have finished masks by term and products of the trie with character
-loops (those of JSON strings are made in the constructor), with prefixes, and with patterns whose counts have no bounds. The trie can be
-stored in a folder (`vocabulary_file.py`).
+`Vocabulary`: the bytes of every token id, the byte trie of the tokens, and the caches that all constraints over it share. End-of-sequence
+ids have no bytes; a special id with a name is spelled as its symbol (`special_token.py`), also in the trie. The caches, each bounded in
+bytes, have finished masks by term and products of the trie with character loops (those of JSON strings are made in the constructor), with
+prefixes, and with patterns whose counts have no bounds. The trie can be stored in a folder (`vocabulary_file.py`).
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from fsm.terms.characters import JSON_CHARACTER
 from fsm.terms.derivative import Derivatives, share
 from fsm.terms.node import Kind, Node, memory
 from fsm.terms.rule import TEXT_BYTES
+from fsm.terms.special_token import MARK, symbol
 from fsm.tokens import vocabulary as vocabulary_file
 from fsm.tokens.cache import ByteCache
 from fsm.tokens.character_loop import CharacterLoop, is_character_class
@@ -163,6 +164,7 @@ class Vocabulary:
     Args:
         tokens: the bytes of each token id; None or empty for a special token, which is never allowed.
         eos_token_ids: ids that end a text; their bytes, if they have any, are ignored.
+        special_tokens: how special tokens are written, by id, for languages in which they are symbols (`fsm.special`).
         max_cache_bytes: most memory for what all constraints over this vocabulary share: half of it for finished masks and
             the terms that only they keep alive, the rest for loops over characters and for the trie as dicts.
         cache_dir: a folder where the prepared vocabulary is stored, so that the next program reads it; None: nowhere. A file
@@ -170,7 +172,14 @@ class Vocabulary:
         max_disk_bytes: most bytes of such files in the folder; the least recently used are removed. One takes 1.1 MB for 131,072 tokens.
 
     Raises:
-        VocabularyError: no token has bytes, a token is not bytes, or an EOS id is out of range.
+        VocabularyError: no token has bytes, a token is not bytes, an EOS id is out of range, or a special token has bytes.
+
+    Attributes:
+        tokens: the bytes of each id; None for special and end-of-sequence ids.
+        special_tokens: the names of special ids.
+        special_ids: the smallest id of each name, without those that end a text.
+        spelled: what automata read for each id: its bytes, a symbol, or nothing where it is never allowed.
+        eos_token_ids: ascending.
 
     Cost: 0.2 s and about 40 MB for 131,072 tokens, the loops over JSON strings included; 0.05 s from a file. Immutable but
     for its caches, which are safe to share between threads.
@@ -184,25 +193,36 @@ class Vocabulary:
         self,
         tokens: Sequence[bytes | None],
         eos_token_ids: Sequence[int],
+        special_tokens: Mapping[int, str] | None = None,
         *,
         max_cache_bytes: int = 128 << 20,
         cache_dir: str | os.PathLike[str] | None = None,
         max_disk_bytes: int = 256 << 20,
     ) -> None:
         _check(tokens, eos_token_ids)
-        special = frozenset(map(int, eos_token_ids))
+        ends = frozenset(map(int, eos_token_ids))
+        self.special_tokens = dict(special_tokens or {})
+        _check_special(self.special_tokens, tokens)
         spelled = [token or b"" for token in tokens]
-        for eos in special:
+        for eos in ends:
             spelled[eos] = b""
-        lengths = np.fromiter(map(len, spelled), np.int32, len(spelled))
         self.tokens = tuple([token or None for token in spelled])
-        self.eos_token_ids = tuple(sorted(special))
-        self.num_words = bitmask.num_words(len(self.tokens))
-        self.max_token_bytes = int(lengths.max(initial=0))
-        if not self.max_token_bytes:
+        if not any(spelled):
             raise VocabularyError(
                 "expected at least one token with bytes, received none. Check how the tokens were read."
             )
+        for token_id, name in self.special_tokens.items():
+            spelled[token_id] = symbol(name) if token_id not in ends else b""
+        if self.special_tokens:  # no text has the byte of a mark, and no token may spell a symbol with it
+            spelled = [b"" if token and MARK in token else own for token, own in zip(self.tokens, spelled, strict=True)]
+        self.special_ids: dict[str, int] = {}
+        for token_id in sorted(self.special_tokens.keys() - ends):
+            self.special_ids.setdefault(self.special_tokens[token_id], token_id)
+        lengths = np.fromiter(map(len, spelled), np.int32, len(spelled))
+        self.spelled = tuple(spelled)
+        self.eos_token_ids = tuple(sorted(ends))
+        self.num_words = bitmask.num_words(len(self.tokens))
+        self.max_token_bytes = int(lengths.max(initial=0))
         self.eos_mask = bitmask.from_ids(self.eos_token_ids, self.num_words)
         self.masks: ByteCache[Node, NDArray[np.int32]] = ByteCache(max_cache_bytes // 2)
         self._loops: ByteCache[tuple[Node, int], CharacterLoop] = ByteCache(max_cache_bytes // 4)
@@ -317,7 +337,7 @@ class Vocabulary:
             self._uses[use] += 1
             count = int(self.trie.num_texts[self.trie.nodes_with((byte,))].sum())
             if count <= self.max_exits and (at_once or self._uses[use] > self.sweeps_before_exits):
-                exits = Exits(self.trie, self.tokens, byte)
+                exits = Exits(self.trie, self.spelled, byte)
                 self._exits.put(byte, exits, exits.nbytes)
         return exits
 
@@ -376,6 +396,15 @@ class Vocabulary:
         is_class = self.is_class(body)
         self._uses[use] += 1
         return is_class and (at_once or self._uses[use] > self.walks_before_a_loop)
+
+
+def _check_special(names: Mapping[int, str], tokens: Sequence[bytes | None]) -> None:
+    for token_id, name in names.items():
+        if not isinstance(name, str) or not 0 <= token_id < len(tokens) or tokens[token_id]:
+            raise VocabularyError(
+                f"expected names of ids from 0 to {len(tokens) - 1} that have no bytes as `special_tokens`, received {name!r} for "
+                f"{token_id!r}. A token with bytes is text."
+            )
 
 
 def _check(tokens: Sequence[bytes | None], eos_token_ids: Sequence[int]) -> None:

@@ -325,7 +325,7 @@ class Exits:
 
     Args:
         trie: the trie of the tokens, labelled with token ids.
-        tokens: the bytes of every token id.
+        tokens: the bytes of every token id, as they are spelled in the trie.
         byte: that byte; a token that contains it several times counts as often.
 
     Attributes:
@@ -338,13 +338,13 @@ class Exits:
 
     max_known = 64
 
-    def __init__(self, trie: Trie, tokens: Sequence[bytes | None], byte: int) -> None:
+    def __init__(self, trie: Trie, tokens: Sequence[bytes], byte: int) -> None:
         self.nodes = trie.nodes_with((byte,))
         self.which, self.token_ids = trie.texts_below(self.nodes)
         depths = (trie.depths(self.nodes) - 1)[self.which].tolist()
         numbers = dict[bytes, int]()
         found = [
-            numbers.setdefault((tokens[token_id] or b"")[depth:], len(numbers))
+            numbers.setdefault(tokens[token_id][depth:], len(numbers))
             for token_id, depth in zip(self.token_ids.tolist(), depths, strict=True)
         ]
         self.texts = np.array(found, np.int32)

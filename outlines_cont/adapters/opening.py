@@ -13,13 +13,14 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 import fsm
-from fsm import Expression, TokenFSM, Vocabulary
+from fsm import Expression, TokenFSM
 from fsm.automaton.checker import checks_of
 from fsm.schema.value_check import DISTINCT_KEYS
 from outlines_cont.adapters.processor import AllowedTokens, ConstraintProcessor, RowMasks
 from outlines_cont.checks import is_int, knows_its_options
 from outlines_cont.errors import MissingEOS, OptionError, shortened
 from outlines_cont.models.tokenizer.tokenizer import open_backend
+from outlines_cont.policies.constraint import vocabulary_of
 
 EOSTokenIds = int | Sequence[int] | None
 Compile = Callable[[Expression], RowMasks]
@@ -183,10 +184,15 @@ def _read(tokenizer: Any, ends: tuple[int, ...] | None, vocab_size: int | None) 
             f"expected ids from 0 to {len(token_bytes) - 1} as `eos_token_ids`, got {odd}. Give the tokenizer of the model that has it.",
             "eos_token_ids",
         )
-    vocabulary = Vocabulary(token_bytes, ends)
+    vocabulary = vocabulary_of(tokens, ends, vocab_size)
     num_needed = 1 + max([*ends, *(token_id for token_id, data in enumerate(token_bytes) if data)])
     compiled = lru_cache(64)(partial(TokenFSM, vocabulary=vocabulary))
-    return lambda expression: RowMasks(compiled(expression), num_needed)
+
+    def masks(expression: Expression) -> RowMasks:
+        token_fsm, symbols = compiled(expression), vocabulary.special_ids
+        return RowMasks(token_fsm, max([num_needed, *(1 + symbols[name] for name in expression.specials)]))
+
+    return masks
 
 
 def _ids(eos_token_ids: int | Sequence[int]) -> tuple[int, ...]:

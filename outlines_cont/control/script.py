@@ -36,6 +36,7 @@ _NOT_OF_PIECES = {
     "word, or encode it together with what follows: `fixed(text, following=label)`.",
     "guidance": f"A fork has no second sequence. {_OF_CALLS.format('guidance')}",
     "min_tokens": _OF_CALLS.format("min_tokens"),
+    "thinking": "Write the thoughts as a piece of their own: `await gen(stop_at='</think>', keep_stop=True)`, then the answer.",
     "stop_token_ids": _OF_CALLS.format("stop_token_ids"),
     "stop_in_prompt": "`text_since(label)` returns the text before it.",
     "on_progress": "`control.start(...).events()` yields what happens.",

@@ -254,7 +254,10 @@ class Engine:
         with closing(task):
             for item in task:
                 if isinstance(item, Step):
-                    self.advance(item.job)
+                    try:
+                        self.advance(item.job)
+                    except item.caught as error:
+                        item.error = error
                     item.note()
                 else:
                     yield item
@@ -264,7 +267,10 @@ class Engine:
         try:
             for item in task:
                 if isinstance(item, Step):
-                    await self._advance_async(item.job)
+                    try:
+                        await self._advance_async(item.job)
+                    except item.caught as error:
+                        item.error = error
                     if item.read is None:
                         item.note()
                     else:  # in a thread, since another task may have begun the next step, which holds the lock

@@ -134,7 +134,12 @@ class Step:
         is_over: whether it was over after the last step.
         read: returns what the step has changed, if that is of interest. It may wait for the lock of the engine.
         found: what it has returned after that, so that nothing is missed.
+        caught: the errors of whole steps that the task handles; others are raised to its consumer.
+        error: the last one that was caught, or None.
     """
+
+    caught: tuple[type[Exception], ...] = ()
+    error: Exception | None = None
 
     def __init__(self, job: Job, read: Callable[[], Sequence[Any]] | None = None) -> None:
         self.job, self.read = job, read

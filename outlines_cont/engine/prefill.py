@@ -67,10 +67,11 @@ class PrefillRow(Row):
         super().fed(count, {})
 
     def leave(self, kv: RowKV | None) -> StateRow:
-        """Return the source with its new keys, values and logits, or with the error."""
+        """Return the source with its new keys, values, logits and scores, or with the error."""
         if self.error is not None:
             return replace(self.source, error=self.error)
-        return replace(self.source, kv=kv, logits=self.found.get(len(self.source.token_ids) - 1))
+        logprobs, logits = tuple(self.tokens.logprobs), self.found.get(len(self.source.token_ids) - 1)
+        return replace(self.source, kv=kv, logits=logits, logprobs=logprobs, unscored=())
 
     def plan(self) -> None:
         """Leave when all wanted logits are known; else feed from the first unknown one."""
@@ -143,7 +144,7 @@ class EngineModel(Immutable):
         """
         counts, lengths = Meter(), [len(row.token_ids) for row in rows]
         lacking = {
-            i: PrefillRow(row, self, counts=counts, indices=range(lengths[i] - 1 - nums_before[i], lengths[i]))
+            i: PrefillRow(row, self, counts=counts, indices=range(_first(row, nums_before[i]), lengths[i]))
             for i, row in enumerate(rows)
             if is_lacking(row)
         }
@@ -161,9 +162,14 @@ class EngineModel(Immutable):
         are not kept.
         """
         counts = Meter()
-        fed = PrefillRow(row, self, counts=counts, indices=indices)
+        fed = PrefillRow(replace(row, unscored=()), self, counts=counts, indices=indices)
         _run(self, [fed], counts)
         return torch.stack([fed.found[index] for index in indices])
+
+
+def _first(row: StateRow, num_before: int) -> int:
+    """Return the index of the first token after which logits are wanted: those before the last `num_before`, and to score."""
+    return min([len(row.token_ids) - 1 - num_before, *(index - 1 for index in row.unscored[:1])])
 
 
 def _run(model: LanguageModel, rows: Sequence[PrefillRow], counts: Meter) -> list[StateRow]:

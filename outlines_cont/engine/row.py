@@ -79,7 +79,6 @@ class Row(FedSequence):
         status: what it does in this step.
         forks: the branches to fork into, while it is forking.
         error: what it has failed with.
-        owes: whether it began the piece with forced tokens of another that are not scored yet.
     """
 
     piece: RunningPiece
@@ -106,7 +105,6 @@ class Row(FedSequence):
         self.forks: list[Branch] = []
         self.error: Exception | None = None
         self._num_forks = 0
-        self.owes = False
         self.begin(piece, **given)
 
     def go_on(self, source: StateRow, piece: Piece, **given: Any) -> None:
@@ -117,9 +115,8 @@ class Row(FedSequence):
         before = self.tokens
         self.source, self.stream = replace(source, kv=self.source.kv, logits=None), source.stream.open()
         self.tokens = RowTokens(source)
-        self.tokens.unscored, self.tokens.num_common = before.unscored, before.num_common
+        self.tokens.num_common = before.num_common
         self.feed.settle()
-        self.owes = bool(self.tokens.unscored)
         self.begin(piece, **given)
 
     def begin(
@@ -559,10 +556,8 @@ class Row(FedSequence):
 
     def fail(self, error: Exception) -> None:
         """End the row with an error."""
-        owes, self.error, self.piece.ends_row = self.owes and self.error is None, error, True
+        self.error, self.piece.ends_row = error, True
         self.end("error")
-        if owes and self.tokens.unscored:  # of the piece before, which has not failed
-            self.status = RowStatus.SCORING
 
     def end(self, reason: str) -> None:
         """End the piece, and the row if it is the last."""
@@ -631,12 +626,7 @@ class Row(FedSequence):
     def snapshot(self, kv: RowKV | None) -> StateRow:
         """Return the row as a value while it runs, as if it had reached its maximal length."""
         state_row = self.leave(kv)
-        if self.has_ended:
-            return state_row
-        if state_row.piece is not None and not self._is_unhealed:
-            piece = replace(state_row.piece, unscored=tuple(self.tokens.unscored))
-            state_row = replace(state_row, piece=piece)
-        return replace(state_row, finish_reason="length")
+        return state_row if self.has_ended else replace(state_row, finish_reason="length")
 
     def leave(self, kv: RowKV | None) -> StateRow:
         """Return the row as a value, with the keys and values of its first `cached` tokens."""

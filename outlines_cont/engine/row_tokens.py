@@ -191,13 +191,12 @@ class RowTokens:
     """
 
     def __init__(self, source: StateRow) -> None:
-        self.first = self.num_common = first = len(source.token_ids)
+        self.first = self.num_common = len(source.token_ids)
         self.ids = list(source.token_ids)
         self.kinds = bytearray(source.kinds)
         self.logprobs = list(source.logprobs)
         self.sampling_logprobs = list(source.sampling_logprobs)
-        unscored = source.piece.unscored if source.piece is not None else ()
-        self.unscored = [i for i in unscored if source.cached < i < first]
+        self.unscored = [index for index in source.unscored if index > source.cached]
         self.ends: tuple[tuple[int, float], ...] = ()
         self.cuts: tuple[tuple[int, float, int], ...] = ()
         self.num_top = 0
@@ -283,19 +282,18 @@ class RowTokens:
         A row that has failed has none after the last token that was drawn: whether they are known would depend on what was cached.
         """
         logprobs, counted, search = self.logprobs, self._counted, self._search
-        if has_failed:
-            end = max(self.kinds.rfind(GENERATED) + 1, self.first)
-            logprobs = logprobs[:end] + [0.0] * (len(logprobs) - end)
+        end = max(self.kinds.rfind(GENERATED) + 1, self.first) if has_failed else len(logprobs)
+        logprobs = logprobs[:end] + [0.0] * (len(logprobs) - end)
         return replace(
             source,
             token_ids=tuple(self.ids),
             kinds=bytes(self.kinds),
-            # Forced tokens of a row that is still running may not be scored yet.
             logprobs=tuple([x if math.isfinite(x) else 0.0 for x in logprobs]),
             sampling_logprobs=tuple(self.sampling_logprobs),
             surprise_start=self._last_surprise_start,
             counted=counted.adding(self.ends, self.cuts),
             search=None if search is None else search.adding(self.ends, self.cuts),
+            unscored=tuple([index for index in self.unscored if index < end]),
         )
 
     # -- kinds and counts ----------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from typing import Any, Protocol, cast
 from outlines_cont.errors import IncompleteOutput, NoHypothesis, located, shortened
 from outlines_cont.events.partial_type import PartialType
 from outlines_cont.generation.options import GENERATORS_OWN, Options
+from outlines_cont.generation.thinking import Thinking
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.policy import Policy
@@ -29,6 +30,9 @@ class SpanConstraint(Protocol):
     def accepts(self, token_ids: Sequence[int], healed: bytes = b"") -> bool:
         """Return whether a whole text is in the language; the tokens begin with the bytes `healed`, no part of it."""
 
+    def spelled(self, token_ids: Sequence[int], healed: bytes = b"") -> bytes:
+        """Return a text as the language reads it, special tokens included."""
+
 
 @dataclass(frozen=True, eq=False)
 class PieceMaker(Immutable):
@@ -37,12 +41,16 @@ class PieceMaker(Immutable):
     model: LanguageModel
     sampler: Sampler | BeamSearch
     constraint: SpanConstraint | None
-    parse: Callable[[str], Any] = field(repr=False)
+    parse: Callable[[Any], Any] = field(repr=False)
     source: str
     partial_type: PartialType | None = field(default=None, repr=False)
     steering: tuple[Policy[Any], ...] = field(default=(), repr=False)
     draft: Any = field(default=None, repr=False)
     unbounded: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    thinking: Thinking | None = field(default=None, repr=False)
+    parses_specials: bool = field(
+        default=False, repr=False
+    )  # `parse` is given the bytes that the language reads, not a text
 
     def policies(self, options: Options) -> list[Policy[Any]]:
         """Return the policies of a row: the constraint, those that the options imply, and those of the user."""
@@ -58,19 +66,30 @@ class PieceMaker(Immutable):
         """Return the draft of a call: the one given to the call, else that of the generator."""
         return self.draft if options.draft is GENERATORS_OWN else options.draft
 
+    def thinking_of(self, options: Options) -> Thinking | None:
+        """Return how a call thinks: as given to the call, else as the generator does."""
+        found: Thinking | None = self.thinking if options.thinking is GENERATORS_OWN else options.thinking
+        return found
+
     def finish(self, row: StateRow) -> StateRow:
         """Return a finished row with its value, which is None if a constrained text was cut."""
-        return replace(row, value=self.parse(self._piece_text(row)) if self.is_whole(row) else None)
+        if not self.is_whole(row):
+            return replace(row, value=None)
+        if self.parses_specials and self.constraint is not None and row.piece is not None:
+            token_ids = row.token_ids[row.piece.start :]
+            return replace(row, value=self.parse(self.constraint.spelled(token_ids, self._healed(row))))
+        return replace(row, value=self.parse(self._piece_text(row)))
 
     def is_whole(self, row: StateRow) -> bool:
-        """Return whether the text of a finished row conforms to the constraint; free text always does."""
+        """Return whether the text of a finished row conforms to the constraint; free text always does, once the model has thought."""
+        if row.piece is not None and row.piece.is_thinking:
+            return False
         if self.constraint is None or row.finish_reason == "constraint":
             return True
         if row.finish_reason != "stop" or row.piece is None:
             return False
-        token_ids = row.token_ids[row.piece.start :]
-        healed = self.model.tokenizer.text_bytes(token_ids)[: row.piece.healed] if row.piece.healed else b""
-        return self.constraint.accepts(token_ids, healed)  # it may be the piece of another generator
+        # It may be the piece of another generator.
+        return self.constraint.accepts(row.token_ids[row.piece.start :], self._healed(row))
 
     def value_of(self, state: SequenceState, max_tokens: int | None) -> Any:
         """Return the values of a state that a call with this limit has made, or raise the first error of its rows."""
@@ -87,8 +106,13 @@ class PieceMaker(Immutable):
         first.errors = squeezed(errors)  # type: ignore[attr-defined]
         raise first
 
+    def _healed(self, row: StateRow) -> bytes:
+        if row.piece is None or not row.piece.healed:
+            return b""
+        return self.model.tokenizer.text_bytes(row.token_ids[row.piece.start :])[: row.piece.healed]
+
     def _piece_text(self, row: StateRow) -> str:
-        if row.piece is None:
+        if row.piece is None or row.piece.is_thinking:
             return ""
         data = self.model.tokenizer.text_bytes(row.token_ids[row.piece.start :])
         return data[row.piece.healed :].decode("utf-8", errors="replace")

@@ -341,6 +341,12 @@ def _check_options(maker: PieceMaker, options: Sequence[str]) -> None:
             "Pass each once: `list(dict.fromkeys(options))`.",
             "options",
         )
+    if maker.thinking is not None:
+        raise OptionError(
+            "expected a generator without `thinking`, whose options follow the prompt, for their probabilities. Let the model think by "
+            "another generator, and pass its state.",
+            "thinking",
+        )
     if maker.steering:
         raise OptionError(
             "expected a generator without `policies`, got one with some: they change what it draws, and no probability tells how. "

@@ -2,7 +2,8 @@
 it is not cached and the text cannot end there), and jump-forward decoding: bytes that every accepted continuation begins with are tokenized
 and appended without sampling, up to the first token where an allowed one reaches beyond them. `force=False` samples these, too.
 
-The forced bytes are encoded by the tokenizer in the context of the last 8 tokens, without a last character that is not complete. The token
+The forced bytes are encoded by the tokenizer in the context of the last 8 tokens, without a last character that is not complete; a special
+token that is a symbol of the language is its id. The token
 where an allowed one reaches beyond is sampled, as the tokenizer might have joined it with what follows.
 
 `CheckedConstraint`: a constraint whose automaton accepts too much, with checks on values when they end. A value that fails is generated
@@ -19,7 +20,7 @@ them stays the same, and are stored by the engine (`Branch`).
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
@@ -27,9 +28,11 @@ import numpy as np
 
 from fsm import Expression, TokenFSM, TokenNotAllowed, Vocabulary
 from fsm.automaton.checker import CheckedReading, Checker, CheckFailure
+from fsm.terms.special_token import divided
 from outlines_cont.errors import CheckFailed, shortened
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel, Tokenizer
+from outlines_cont.models.tokenizer.token_bytes import TokenTable
 from outlines_cont.policies.branch import Branch, LazyTokenSet, TokenSet
 from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.user_code import shielded
@@ -50,7 +53,8 @@ class Constraint(Immutable, Policy[int]):
         self.token_fsm = token_fsm
         self.force = force
         self._tokenizer = tokenizer
-        self._lengths = np.array([len(data or b"") for data in tokenizer.token_bytes], dtype=np.int64)
+        self._spelled = token_fsm.vocabulary.spelled
+        self._lengths = np.fromiter(map(len, self._spelled), np.int64, len(self._spelled))
         # By state, and where text is encoded by the last tokens before it, on which the encoding depends.
         self._forced = lru_cache(_MEMO_SIZE)(self._forced_branches)
         self._hints = lru_cache(_MEMO_SIZE)(self._first_forced)
@@ -71,7 +75,7 @@ class Constraint(Immutable, Policy[int]):
         """
         memo, tokenizer = model.memo, model.tokenizer
         if "vocabulary" not in memo:
-            memo["vocabulary"] = Vocabulary(tokenizer.token_bytes[: model.vocab_size], sorted(model.eos_token_ids))
+            memo["vocabulary"] = vocabulary_of(tokenizer, model.eos_token_ids, model.vocab_size)
         made = memo.setdefault(
             "constraints",
             lru_cache(_NUM_CONSTRAINTS)(
@@ -120,12 +124,10 @@ class Constraint(Immutable, Policy[int]):
 
     def forced_tokens(self, state: int, before: Sequence[int]) -> list[int]:
         """Return the tokens that follow `before` without a choice, by the rule at the top of this module."""
-        text = _whole_characters(self.token_fsm.forced_text(state))
-        if not text:
-            return []
+        forced = self._forced_ids(state, before)
         kept: list[int] = []
-        left = len(text.encode())
-        for token_id in self._tokenizer.encode_inside(text, before):
+        left = sum(len(self._spelled[token_id]) for token_id in forced)
+        for token_id in forced:
             if self._longest(state) > left or token_id not in self._allowed(state):
                 break
             kept.append(token_id)
@@ -138,8 +140,17 @@ class Constraint(Immutable, Policy[int]):
         return self._hints(state, tuple(row.token_ids[-_CONTEXT:]))
 
     def _first_forced(self, state: int, context: tuple[int, ...]) -> int | None:
-        text = _whole_characters(self.token_fsm.forced_text(state))
-        return next(iter(self._tokenizer.encode_inside(text, context)), None) if text else None
+        return next(iter(self._forced_ids(state, context)), None)
+
+    def _forced_ids(self, state: int, before: Sequence[int]) -> list[int]:
+        """Return the tokenizer's encoding of the text that must follow, up to the last whole character."""
+        found: list[int] = []
+        for index, part in enumerate(divided(self.token_fsm.forced_text(state))):
+            if index % 2:
+                found.append(self.token_fsm.vocabulary.special_ids[part.decode()])
+            elif text := _whole_characters(part):
+                found += self._tokenizer.encode_inside(text, [*before, *found])
+        return found
 
     def wish(self, state: int, row: RowView) -> str:
         """Return what the language requires here, and by which keyword, pattern or rule."""
@@ -147,14 +158,27 @@ class Constraint(Immutable, Policy[int]):
         return self.token_fsm.wanted(state, written[len(row.healed) :])
 
     def token_bytes(self, token_id: int) -> bytes:
-        """Return the bytes of a token; a special token has none."""
-        return self._tokenizer.token_bytes[token_id] or b""
+        """Return the bytes of a token as the language reads them; a special token that is no symbol has none."""
+        return self._spelled[token_id]
+
+    def spelled(self, token_ids: Sequence[int], healed: bytes = b"") -> bytes:
+        """Return a text as the language reads it, for its captures; the tokens begin with the bytes `healed`, which are no part of it."""
+        return b"".join(map(self.token_bytes, token_ids))[len(healed) :]
 
     def _before(self, healed: bytes) -> int:
         return self.token_fsm.state_before(healed) if healed else self.token_fsm.initial_state
 
     def _allowed(self, state: int) -> TokenSet:
         return TokenSet.of_bitmask(self.token_fsm.bitmask(state))
+
+
+def vocabulary_of(
+    tokenizer: Tokenizer | TokenTable, eos_token_ids: Iterable[int], vocab_size: int | None
+) -> Vocabulary:
+    """Return the vocabulary of a tokenizer, cut to the rows of a model, with its special tokens as symbols."""
+    token_bytes = tokenizer.token_bytes[:vocab_size]
+    special = {i: name for i, name in tokenizer.special_tokens.items() if i < len(token_bytes) and not token_bytes[i]}
+    return Vocabulary(token_bytes, sorted(eos_token_ids), special)
 
 
 def _whole_characters(data: bytes) -> str:
@@ -258,8 +282,11 @@ class CheckedConstraint(Policy[CheckedState]):
 
     def accepts(self, token_ids: Sequence[int], healed: bytes = b"") -> bool:
         """Return whether a whole text is in the language and passes its checks; its tokens begin with `healed`, no part of it."""
-        data = b"".join(map(self.constraint.token_bytes, token_ids))
-        return shielded(self._checker.accepts, data[len(healed) :])
+        return shielded(self._checker.accepts, self.spelled(token_ids, healed))
+
+    def spelled(self, token_ids: Sequence[int], healed: bytes = b"") -> bytes:
+        """Return a text as the language reads it."""
+        return self.constraint.spelled(token_ids, healed)
 
     def _back(self, state: CheckedState, failure: CheckFailure, row: RowView) -> Branch:
         """Return the branch that rewinds to where another value is generated, else to the last choice before the value."""

@@ -13,7 +13,8 @@ invalid UTF-8 and without the prefix space that a tokenizer adds.
 
 `StateRow`: one sequence of a state as an immutable record: for each token its id, its kind (prompt, appended, generated, forced, healed)
 and two log-probabilities; its KV cache, last logits, random stream and result. `WrittenPiece` describes the span that was generated last,
-so that it can be resumed. Text, weight (sum of log-probabilities since it was reset) and score are computed from the row.
+so that it can be resumed, and its `Thoughts`, those before it. Text, weight (sum of log-probabilities since it was reset) and score are
+computed from the row.
 """
 
 from __future__ import annotations
@@ -202,6 +203,33 @@ SCORED = WRITTEN + HEALED
 
 
 @dataclass(frozen=True, slots=True)
+class Thoughts:
+    """The free text between the marks of thinking, before an answer.
+
+    Attributes:
+        start: index of its first token, after the mark that begins it.
+        stop: index after its last token; None while the model thinks.
+        num_mark_bytes: how many bytes at its end are the mark that ends it, where that is text.
+        finish_reason: `stop` if the model has ended it, `length` if a limit has, empty while the model thinks.
+    """
+
+    start: int
+    stop: int | None = None
+    num_mark_bytes: int = 0
+    finish_reason: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the model still thinks."""
+        return self.stop is None
+
+    def data(self, token_ids: Sequence[int], tokenizer: Tokenizer) -> bytes:
+        """Return its bytes in a row, without the mark."""
+        data = tokenizer.text_bytes(token_ids[self.start : self.stop])
+        return data[: max(len(data) - self.num_mark_bytes, 0)]
+
+
+@dataclass(frozen=True, slots=True)
 class WrittenPiece:
     """The span that was generated last on a row, and what is needed to resume it.
 
@@ -212,8 +240,8 @@ class WrittenPiece:
         retries: how often it was rewound because a policy, such as a check, refused what was generated.
         exclusions: the token ids that may not be drawn again, by position.
         stop: the stop text or stop token that ended it; None where neither did.
-        unscored: indices of forced tokens whose log-probabilities will be known when they are fed.
         healed: how many bytes at its beginning the row had before; token healing generated them anew, see `healing`.
+        thoughts: what the model has thought before it; while it thinks the span itself. None without `thinking`.
     """
 
     start: int
@@ -222,8 +250,13 @@ class WrittenPiece:
     retries: int = 0
     exclusions: Exclusions = NO_EXCLUSIONS
     stop: str | int | None = None
-    unscored: tuple[int, ...] = ()
     healed: int = 0
+    thoughts: Thoughts | None = None
+
+    @property
+    def is_thinking(self) -> bool:
+        """Whether the span was cut while the model thought, before its answer began."""
+        return self.thoughts is not None and self.thoughts.is_open
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -251,6 +284,7 @@ class StateRow:
             space. It counts where the row is joined to another.
         num_start_tokens: how many of the first tokens the tokenizer has put in front of the text, such as BOS; they are not part of it.
         prompt_length: how many characters of the text are the prompt.
+        unscored: indices of forced tokens, ascending, whose log-probabilities are 0 here, and known when the tokens are fed.
     """
 
     token_ids: tuple[int, ...]
@@ -270,6 +304,7 @@ class StateRow:
     surprise_start: int | None = None
     num_start_tokens: int = 0
     prompt_length: int = 0
+    unscored: tuple[int, ...] = ()
 
     @classmethod
     def of_prompt(cls, token_ids: Sequence[int], stream: RandomStream, num_start_tokens: int = 0) -> StateRow:
@@ -338,6 +373,10 @@ class StateRow:
         start = self.next_surprise_start if follows_surprise else None
         return counts_of(self.token_ids, self.kinds, self.sampling_logprobs, start)
 
+    def scored_by(self, fed: StateRow) -> StateRow:
+        """Return the row with the scores, keys, values and logits of `fed`, the same row without its error."""
+        return fed if self.error is None else replace(fed, error=self.error, logits=None)
+
     def append(self, token_ids: Sequence[int], *, reset: bool) -> StateRow:
         """Return the row with given tokens at its end; `reset` sets the weight to 0."""
         if not token_ids:
@@ -374,5 +413,5 @@ def _reset(length: int) -> LogprobSum:
 
 
 def is_lacking(row: StateRow) -> bool:
-    """Return whether something of the row must be fed before a token can be sampled after it."""
-    return row.logits is None and row.error is None and bool(row.token_ids)
+    """Return whether something of the row must be fed before a token can be sampled after it, or all of its tokens are scored."""
+    return (row.logits is None or bool(row.unscored)) and row.error is None and bool(row.token_ids)

@@ -70,9 +70,7 @@ class SequenceState(StateViews):
         """
         rows = self.model.prefilled(self._flat)
         if any(new is not old for new, old in zip(rows, self._flat, strict=True)):
-            # The same value; it has only learned what its tokens lead to.
-            found = iter(rows)
-            object.__setattr__(self, "rows", tuple(tuple(next(found) for _ in group) for group in self.rows))
+            self._learn(rows)
         known = next((row.logits for row in rows if row.logits is not None), torch.empty(0))
         missing = torch.full((self.model.vocab_size,), torch.nan, dtype=known.dtype, device=known.device)
         lines = [row.logits if row.logits is not None else missing for row in rows]
@@ -174,6 +172,7 @@ class SequenceState(StateViews):
         largest = self.num_samples
         wanted = f"an int from 1 to {largest}" if largest else "an int, 1 or more,"
         check("n", n, is_int(n, 1, largest or None), wanted)
+        self._score()
         return replace(self, rows=tuple(tuple(sorted(group, key=_rank)[:n]) for group in self.rows))
 
     def sort(self) -> SequenceState:
@@ -232,6 +231,7 @@ class SequenceState(StateViews):
                 or there is no room for the file. The old one is unchanged.
             OSError: the file cannot be made.
         """
+        self._score()
         save_state(path, self.model, self.rows, self.seed, kv=checked_bool(kv, "kv"))
 
     @classmethod
@@ -289,6 +289,8 @@ class SequenceState(StateViews):
             advice = "Append its texts, `list(other)`, to encode them anew."
             check("boundary", boundary, boundary == "as_is", "'as_is' with a state, whose tokens are kept,", advice)
             return self._joined(text)
+        if boundary == "heal":
+            self._score()
         return self._with_texts(text, healed if boundary == "heal" else extended)
 
     def __add__(self, other: object) -> SequenceState:
@@ -312,6 +314,7 @@ class SequenceState(StateViews):
             return self
         if not is_given(text):
             return NotImplemented
+        self._score()
         return self._with_texts(text, preceded)
 
     def _with_texts(self, text: Any, change: Callable[[StateRow, Given, Tokenizer], StateRow]) -> SequenceState:
@@ -326,6 +329,7 @@ class SequenceState(StateViews):
                 "`state.take` and `SequenceState.stack` make states of other shapes."
             )
         _check_samples(self.num_samples, other.num_samples)
+        other._score()  # in the context in which it was generated
         others = iter(other._flat)
         return self._map(lambda row: self._fitting(joined(row, next(others), self.tokenizer)))
 

@@ -167,6 +167,7 @@ def kept_tokens(row: StateRow, count: int) -> StateRow:
         search=row.search.cut(count) if row.search is not None else None,
         surprise_start=row.surprise_start if row.surprise_start is not None and row.surprise_start < count else None,
         num_start_tokens=min(row.num_start_tokens, count),
+        unscored=tuple(index for index in row.unscored if index < count),
     )
 
 
@@ -243,6 +244,15 @@ def extended(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
         row, token_ids = replace(row, num_start_tokens=0), token_ids[len(start) :]
     letters = encode_letters(text, tokenizer, start) if row.has_text(tokenizer) else encoded_start(text, tokenizer)
     return row.append([*letters, *token_ids], reset=False)
+
+
+def encoded_after(token_ids: Sequence[int], given: Tokens, tokenizer: Tokenizer) -> list[int]:
+    """Return the ids of a text after tokens of which one has text, as `extended` appends it."""
+    text, special = split_special(given, tokenizer)
+    return [
+        *encode_letters(text, tokenizer, token_ids),
+        *(tokenizer.encode_special(special) if special else ()),
+    ]
 
 
 def split_special(given: str | Tokens, tokenizer: Tokenizer) -> tuple[str, str]:

@@ -2,17 +2,17 @@
 `cut` converts that to start, stop, step in one row. Batch and sample axes of size 1 may be left out, `...` replaces all that are not named;
 ints keep their axis and must be in range, slices are clipped as in Python. Other keys, such as lists and masks, are an `IndexError`.
 
-`StateViews`: what can be read of the rows of a state without a forward: tokens and log-probabilities as padded tensors, texts, results,
-spans, finish reasons, and how a state is shown: as text, in a console, and in a notebook, as HTML of at most 16 rows and the last 600
-tokens of each, with generated tokens on a background by their probability.
+`StateViews`: what can be read of the rows of a state: tokens and log-probabilities as padded tensors (those of forced tokens that were
+not fed yet are computed), texts, results, spans, finish reasons, and how a state is shown: as text, in a console, and in a notebook, as
+HTML of at most 16 rows and the last 600 tokens of each, with generated tokens on a background by their probability.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from html import escape
 from itertools import groupby
 from typing import Any
@@ -196,7 +196,11 @@ class StateViews(Immutable):
 
     @property
     def logprobs(self) -> torch.Tensor:
-        """(B, S, T) float32: log-softmax of the model's own logits, of every generated token, forced ones too; else 0."""
+        """(B, S, T) float32: log-softmax of the model's own logits, of every generated token, forced ones too; else 0.
+
+        Cost: one forward if forced tokens at the end were not fed yet, as in the state of a stream that was left.
+        """
+        self._score()
         return self._padded("logprobs", torch.float32)
 
     @property
@@ -210,6 +214,7 @@ class StateViews(Immutable):
 
         `+` with text, and a slice that does not begin at the start, are resets. What a cut keeps counts as before.
         """
+        self._score()
         return self._numbers(lambda row: row.weight, torch.float32)
 
     @property
@@ -217,6 +222,7 @@ class StateViews(Immutable):
         """(B, S) float32: what `best` and `sort` rank by: the weights, and what was drawn and then cut by a stop text; in rows that a
         search wrote since the search began, see `samplers.beam_search`.
         """
+        self._score()
         return self._numbers(lambda row: row.score, torch.float32)
 
     @property
@@ -233,6 +239,18 @@ class StateViews(Immutable):
     def stops(self) -> list[list[str | int | None]]:
         """B lists of S: the stop text, or the id of the stop token, that ended the last generated span of each row; else None."""
         return [[row.piece.stop if row.piece else None for row in group] for group in self.rows]
+
+    @property
+    def thoughts(self) -> str | list[list[str]]:
+        """What the model has thought before the last generated span, without marks, see `Thinking`; in the form of `generated`."""
+        texts = self._grid(lambda row: _thoughts_of(row, self.tokenizer))
+        return texts[0][0] if len(self._flat) == 1 else texts
+
+    @property
+    def thought_reasons(self) -> list[list[str]]:
+        """B lists of S: why the thoughts of each row have ended: `stop` if the model ended them, `length` at their limit; else empty."""
+        found = self._grid(lambda row: None if row.piece is None else row.piece.thoughts)
+        return [["" if thoughts is None else thoughts.finish_reason for thoughts in group] for group in found]
 
     @property
     def generated(self) -> str | list[list[str]]:
@@ -302,6 +320,7 @@ class StateViews(Immutable):
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows: tokens by probability, forced and cached ones marked."""
+        self._score()
         return _html(self.rows, self.tokenizer)
 
     def __repr__(self) -> str:
@@ -316,6 +335,18 @@ class StateViews(Immutable):
     def _flat(self) -> tuple[StateRow, ...]:
         return tuple(row for group in self.rows for row in group)
 
+    def _score(self) -> None:
+        """Compute the log-probabilities of forced tokens that were not fed yet."""
+        unscored = [row for row in self._flat if row.unscored]
+        if unscored:
+            fed = iter(self.model.prefilled([replace(row, error=None) for row in unscored]))
+            self._learn([row.scored_by(next(fed)) if row.unscored else row for row in self._flat])
+
+    def _learn(self, rows: Sequence[StateRow]) -> None:
+        """Keep what was computed of the rows; the value is the same."""
+        found = iter(rows)
+        object.__setattr__(self, "rows", tuple(tuple(next(found) for _ in group) for group in self.rows))
+
     def _grid(self, of: Callable[[StateRow], Any]) -> list[list[Any]]:
         return [[of(row) for row in group] for group in self.rows]
 
@@ -328,6 +359,12 @@ class StateViews(Immutable):
         for line, row in zip(out.flatten(0, 1), self._flat, strict=True):
             line[len(line) - len(row.token_ids) :] = torch.tensor(list(getattr(row, name)), dtype=dtype)
         return out
+
+
+def _thoughts_of(row: StateRow, tokenizer: Tokenizer) -> str:
+    if row.piece is None or row.piece.thoughts is None:
+        return ""
+    return row.piece.thoughts.data(row.token_ids, tokenizer).decode(errors="replace")
 
 
 def _spans_of(row: StateRow, tokenizer: Tokenizer) -> list[Span]:

@@ -38,8 +38,9 @@ from outlines_cont.models.tokenizer.special_names import SpecialNames, control_n
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import RandomStream, Rng
-from outlines_cont.state.row import StateRow
+from outlines_cont.state.row import StateRow, written
 from outlines_cont.state.sequence_state import SequenceState
+from outlines_cont.state.text import kept_tokens
 from outlines_cont.state.tokens import Tokens, check_length, prompt_ids, prompt_row
 from outlines_cont.templates.rewriting import SPECIAL, PlacedLexer, Site, SourcePlace
 from outlines_cont.user_code import shielded
@@ -215,7 +216,6 @@ class TemplateProgram:
     """One run of a template.
 
     Attributes:
-        is_over: whether it has ended.
         error: the error it failed with, or None.
     """
 
@@ -229,7 +229,6 @@ class TemplateProgram:
         shown: StreamOptions | None = None,
     ) -> None:
         self.error: Exception | None = None
-        self.is_over = False
         self._shown = shown
         self._settings = settings
         self._template = template
@@ -287,7 +286,6 @@ class TemplateProgram:
                 with suppress(Exception):  # the first error counts
                     yield from self._leave_batch()
         finally:
-            self.is_over = True  # only now: the forced end of the last span may have been scored in the last step
             main.close()
             if self._paused is not None:
                 self._paused.cancel()
@@ -343,18 +341,21 @@ class TemplateProgram:
             yield from self._leave_batch()
         self._flush()
         yield from self._take_news()
-        before, options = self._current_state(), self._limit_tokens(piece.options)
+        before, options = self._current_state(), self._limit_tokens(piece)
         call = self._call = Call(generator, before, options, rng=piece.rng, stays=stays, after=self._paused)
         if call.rows[0] is not None:
             self._paused = None  # its row was taken over
         events = None if self._shown is None or _is_search(generator) else RunEvents(call, self._shown)
         step = Step(call.submit(), call.take_paused if stays else events.pull if events is not None else None)
         paused: Sequence[StateRow] = ()
+        marks = _ShownMarks(call, len(before.rows[0][0].token_ids))
         try:
             while not (step.is_over or paused):
                 yield step
                 paused = step.found if stays else ()
                 for event in () if stays else step.found:
+                    if mark := marks.before(event):
+                        yield TemplateEvent(mark)
                     yield TemplateEvent(event.text, piece.name, event)
                 self._usage.check_time()
         except BaseException:  # the text so far is kept
@@ -367,7 +368,7 @@ class TemplateProgram:
         state = call.collect(paused)
         state = state.best() if isinstance(generator.sampler, BeamSearch) else state
         row = state.rows[0][0]
-        self._state = state if row.error is None else _with_scores(before, row)
+        self._state = state if row.error is None else _refreshed(before, row)
         if self._shown is not None and events is None:
             self._news.append(TemplateEvent(str(self._state)[len(str(before)) :], piece.name))
         used = len(row.token_ids) - self._num_given
@@ -379,9 +380,13 @@ class TemplateProgram:
             self._reasons.setdefault(piece.name, []).append(row.finish_reason)
         return value
 
-    def _limit_tokens(self, options: Options) -> Options:
-        """Return options with at most as many tokens as the budget has left."""
-        limit, used = self._settings.budget.tokens, self._num_tokens
+    def _limit_tokens(self, piece: TemplatePiece) -> Options:
+        """Return the options of a span with at most as many tokens as the budget has left; thoughts have as many at most."""
+        limit, used, options = self._settings.budget.tokens, self._num_tokens, piece.options
+        thinking = piece.generator.thinking_of(options)
+        if limit is not None and thinking is not None and used < limit:
+            most = limit - used if thinking.max_tokens is None else min(thinking.max_tokens, limit - used)
+            options = replace(options, thinking=replace(thinking, max_tokens=most))
         self._limit = None
         if limit is None or (options.max_tokens is not None and used + options.max_tokens <= limit):
             return options
@@ -451,6 +456,30 @@ class TemplateProgram:
         return shaped | {name: [] for name in sorted(lists - shaped.keys())}
 
 
+class _ShownMarks:
+    """The marks around the thoughts of a span, which are part of the text, and of no event of the row."""
+
+    def __init__(self, call: Call, num_given: int) -> None:
+        self._call, self._num_given = call, num_given
+        self._has_begun = self._has_ended = False
+
+    def before(self, event: StreamEvent) -> str:
+        """Return what comes before an event; mostly nothing."""
+        (row,) = self._call.rows
+        thoughts = None if row is None else row.piece.thoughts
+        if row is None or thoughts is None or self._has_ended:
+            return ""
+        ids, tokenizer = row.token_ids, self._call.maker.model.tokenizer
+        found = b"" if self._has_begun else b"".join(written(ids[self._num_given : thoughts.start], tokenizer))
+        self._has_begun = True
+        if not event.is_thought:
+            self._has_ended = True
+            found += b"".join(written(ids[thoughts.start : row.piece_start], tokenizer))[
+                len(thoughts.data(ids, tokenizer)) :
+            ]
+        return found.decode(errors="replace")
+
+
 @coroutine
 def _ask(piece: TemplatePiece) -> Generator[TemplatePiece, Any, Any]:
     return (yield piece)
@@ -461,10 +490,12 @@ def _is_search(generator: PieceMaker) -> bool:
     return isinstance(generator.sampler, BeamSearch | BestOf)
 
 
-def _with_scores(state: SequenceState, longer: StateRow) -> SequenceState:
-    """Return a state of one row with the log-probabilities that a longer row has for its tokens."""
+def _refreshed(state: SequenceState, longer: StateRow) -> SequenceState:
+    """Return a state of one row with the log-probabilities, keys and values that a longer row has of its tokens."""
     row = state.rows[0][0]
     count = len(row.token_ids)
     if longer.token_ids[:count] != row.token_ids:
         return state
-    return replace(state, rows=((replace(row, logprobs=longer.logprobs[:count]),),))
+    kept = kept_tokens(longer, count)
+    fresh = replace(row, kv=kept.kv, logprobs=kept.logprobs, unscored=kept.unscored)
+    return replace(state, rows=((fresh,),))

@@ -20,15 +20,7 @@ import fsm
 from outlines_cont import SequenceState, adapters, continuous, generate
 from outlines_cont.adapters.opening import compiler_of
 from outlines_cont.adapters.processor import OVER, RowMasks
-from outlines_cont.errors import (
-    AmbiguousPrompt,
-    DeadEnd,
-    MissingEOS,
-    NotPicklable,
-    OptionError,
-    UnknownOption,
-    VocabularyMismatch,
-)
+from outlines_cont.errors import AmbiguousPrompt, DeadEnd, MissingEOS, NotPicklable, OptionError, UnknownOption, VocabularyMismatch
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 from tests.fakes import BOS, EOS, VOCAB_SIZE, FakeTokenizer, random_model
 from tests.vocabularies import byte_level_bpe
@@ -55,20 +47,14 @@ def allowed(processor: Any, *texts: str) -> list[set[bytes]]:
 def test_a_constraint_is_an_expression_a_schema_a_type_or_a_pattern() -> None:
     of_type = adapters.logits_processor(Person, TOKENS)
     assert [{b"{", b'{"'}] == allowed(of_type.of(2), "p")
-    assert allowed(of_type.of(1), '{"n') == allowed(
-        adapters.logits_processor(Person.model_json_schema(), TOKENS).of(1), '{"n'
-    )
+    assert allowed(of_type.of(1), '{"n') == allowed(adapters.logits_processor(Person.model_json_schema(), TOKENS).of(1), '{"n')
     assert [{b"1", b"2", b"12"}] == allowed(adapters.logits_processor("[12]{1,2}", TOKENS).of(2), "p")
     assert [{b"1", b"2", b"12"}] == allowed(adapters.logits_processor(fsm.regex("[12]{1,2}"), TOKENS).of(2), "p")
 
 
 @pytest.mark.parametrize(
     ("constraint", "message"),
-    [
-        ('{"type": "object"}', "looks like a schema as JSON text"),
-        (3, "schema"),
-        (Person(name="a", age=1), "Pass the class, `Person`"),
-    ],
+    [('{"type": "object"}', "looks like a schema as JSON text"), (3, "schema"), (Person(name="a", age=1), "Pass the class, `Person`")],
 )
 def test_other_constraints_are_refused(constraint: Any, message: str) -> None:
     with pytest.raises((OptionError, fsm.FSMError, TypeError), match=message):
@@ -185,9 +171,7 @@ def test_a_copy_knows_the_prompts() -> None:
 
 
 def test_they_say_what_they_are_and_stay_in_their_process() -> None:
-    processor, function = (
-        make("[ab]{2}", TOKENS) for make in (adapters.logits_processor, adapters.prefix_allowed_tokens_fn)
-    )
+    processor, function = (make("[ab]{2}", TOKENS) for make in (adapters.logits_processor, adapters.prefix_allowed_tokens_fn))
     assert repr(processor.of(1)).startswith("<ConstraintProcessor: regex('[ab]{2}') over 351 tokens, of given")
     for one in (processor, function, copy.deepcopy(function)):
         assert "regex('[ab]{2}') over 351 tokens" in repr(one)
@@ -251,8 +235,7 @@ def test_what_generate_has_fed_for_several_rows_goes_on_as_a_state() -> None:
     seen = torch.cat([mask, (new != EOS).long()], dim=1)
     state = SequenceState.from_cache(model, out.sequences, out.past_key_values, attention_mask=seen)
     plain = [
-        [i for i, real in zip(row, keep, strict=True) if real]
-        for row, keep in zip(out.sequences.tolist(), seen.tolist(), strict=True)
+        [i for i, real in zip(row, keep, strict=True) if real] for row, keep in zip(out.sequences.tolist(), seen.tolist(), strict=True)
     ]
     assert plain == [list(row.token_ids) for group in state.rows for row in group]
     wanted = continuous(generate.text(model))(plain, max_tokens=4)
@@ -297,12 +280,7 @@ def test_the_cache_of_several_rows_goes_on_behind_ends_and_padding() -> None:
     seen = torch.tensor([[0] * (width - len(row)) + [1] * len(row) for row in rows])
     processor = adapters.logits_processor(fsm.choice(["a", "bcd"]), TOKENS).of(padded)
     out = model.hugging_face.generate(
-        padded,
-        attention_mask=seen,
-        logits_processor=[processor],
-        max_new_tokens=9,
-        return_dict_in_generate=True,
-        pad_token_id=EOS,
+        padded, attention_mask=seen, logits_processor=[processor], max_new_tokens=9, return_dict_in_generate=True, pad_token_id=EOS
     )
     with pytest.raises(OptionError, match=r"of one shape .* join 1 for each token to it, 0 behind the end of a row"):
         SequenceState.from_cache(model, out.sequences, out.past_key_values, attention_mask=seen)

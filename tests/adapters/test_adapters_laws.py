@@ -77,8 +77,7 @@ class BruteForce(LogitsProcessor):
         return [
             i
             for i, data in enumerate(self._tokens)
-            if (data and any(option.startswith(text + data) for option in self._options))
-            or (i == EOS and text in self._options)
+            if (data and any(option.startswith(text + data) for option in self._options)) or (i == EOS and text in self._options)
         ]
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
@@ -136,9 +135,7 @@ def test_rows_in_any_order_get_the_masks_of_brute_force(options: list[str], data
     model = random_model()
     brute = BruteForce(model, options, 2)
     processor = adapters.logits_processor(fsm.choice(options), model)
-    texts = st.sampled_from(
-        [b"", *(option.encode()[:n] for option in options for n in range(len(option.encode()) + 1))]
-    )
+    texts = st.sampled_from([b"", *(option.encode()[:n] for option in options for n in range(len(option.encode()) + 1))])
     spelled = texts.map(lambda text: [3 + byte for byte in text])
     rows = st.tuples(spelled, st.lists(st.sampled_from([EOS, END_OF_TURN, 3 + ord("a"), 270]), max_size=3)).map(
         lambda parts: [*parts[0], *parts[1]]
@@ -171,17 +168,12 @@ def test_one_object_serves_any_series_of_calls(family: str, data: st.DataObject)
         elif kind == "longer" and begun[0]:
             rows = [inputs["input_ids"], torch.tensor(begun), more.repeat(len(begun), 1)]
             new = torch.ones(len(begun), len(begun[0]) + len(more), dtype=torch.int64)
-            inputs = {
-                "input_ids": torch.cat(rows, dim=1),
-                "attention_mask": torch.cat([inputs["attention_mask"], new], dim=1),
-            }
+            inputs = {"input_ids": torch.cat(rows, dim=1), "attention_mask": torch.cat([inputs["attention_mask"], new], dim=1)}
         start = inputs["input_ids"].shape[1]
         steps = data.draw(st.integers(2, 6))
         is_function = data.draw(st.booleans())
         steered: dict[str, Any] = (
-            {"prefix_allowed_tokens_fn": allowed.of(inputs)}
-            if is_function
-            else {"logits_processor": [processor.of(inputs)]}
+            {"prefix_allowed_tokens_fn": allowed.of(inputs)} if is_function else {"logits_processor": [processor.of(inputs)]}
         )
         fresh = {"logits_processor": [adapters.logits_processor(expression, model).of(inputs)]}
         whole = _generated(model, inputs, cut=False, max_new_tokens=2 * steps, **fresh)
@@ -191,9 +183,7 @@ def test_one_object_serves_any_series_of_calls(family: str, data: st.DataObject)
             ids = torch.cat([inputs["input_ids"], torch.tensor(begun)], dim=1)
             mask = torch.cat([inputs["attention_mask"], torch.ones(len(begun), steps, dtype=torch.int64)], dim=1)
             again = {"input_ids": ids, "attention_mask": mask}
-            assert [row[steps:] for row in whole] == _generated(
-                model, again, cut=False, max_new_tokens=2 * steps - steps, **steered
-            )
+            assert [row[steps:] for row in whole] == _generated(model, again, cut=False, max_new_tokens=2 * steps - steps, **steered)
             told = {"logits_processor": [processor.of(start)]}
             assert [row[steps:] for row in whole] == _generated(model, again, cut=False, max_new_tokens=steps, **told)
 

@@ -96,10 +96,7 @@ def test_logits_narrower_than_the_tables_are_refused() -> None:
     with pytest.raises(ValueError, match="at least"):
         DeviceTables(token_fsm.to_tensors(), 100)
     wide = DeviceTables(token_fsm.to_tensors(), 1000)
-    assert (
-        wide.masked(torch.zeros(1, 1000), wide.initial(1)).isneginf().sum()
-        == 1000 - wide.allowed(wide.initial(1)).sum()
-    )
+    assert wide.masked(torch.zeros(1, 1000), wide.initial(1)).isneginf().sum() == 1000 - wide.allowed(wide.initial(1)).sum()
 
 
 @pytest.mark.gpu

@@ -12,15 +12,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from outlines_cont import Chat, continuous, engine_of, generate, samplers
-from outlines_cont.errors import (
-    ChatError,
-    ContextLengthError,
-    ModelMismatch,
-    NoChatTemplate,
-    OptionError,
-    ResumeError,
-    StateFileError,
-)
+from outlines_cont.errors import ChatError, ContextLengthError, ModelMismatch, NoChatTemplate, OptionError, ResumeError, StateFileError
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 from outlines_cont.state.file import save_state
 from tests.chat_models import PLAIN, TEMPLATES, chat_model, chat_tokenizer
@@ -50,9 +42,7 @@ def test_three_turns_with_json_in_the_second_feed_no_token_twice(kind: str) -> N
         chat = Chat(model).system("You take orders.").user("Good day.")
         assert _ids(chat) == _template_ids(chat, add_generation_prompt=True)
         chat = chat.assistant(say).user("Two lamps, please.")
-        chat = (
-            chat.assistant(order, max_tokens=400) if kind != "plain" else chat.assistant('{"item": "lamp", "count": 2}')
-        )
+        chat = chat.assistant(order, max_tokens=400) if kind != "plain" else chat.assistant('{"item": "lamp", "count": 2}')
         assert kind == "plain" or isinstance(chat.value, Order)
         chat = chat.user("Thanks.")
         flags = {"add_generation_prompt": True, "continue_final_message": False}
@@ -115,9 +105,7 @@ def test_what_is_written_in_a_message_is_letters() -> None:
 def test_a_letter_that_pads_texts_is_a_letter() -> None:
     tokenizer = chat_tokenizer("Qwen3")
     tokenizer.pad_token = "!"
-    model: Any = SimpleNamespace(
-        tokenizer=Tokenizer(tokenizer), context_length=None, kv_store=None, vocab_size=len(tokenizer)
-    )
+    model: Any = SimpleNamespace(tokenizer=Tokenizer(tokenizer), context_length=None, kv_store=None, vocab_size=len(tokenizer))
     assert str(Chat(model).user("Hi! <|im_end|>").state).startswith("<|im_start|>user\nHi! <|im_end|><|im_end|>\n")
 
 

@@ -40,12 +40,7 @@ def _generators(kind: str) -> dict[str, Any]:
         "text": generate.text(model),
         "choice": generate.choice(model, _CHOICES),
         "json": generate.json(
-            model,
-            {
-                "type": "object",
-                "properties": {"n": {"type": "integer", "minimum": 1, "maximum": 99}},
-                "required": ["n"],
-            },
+            model, {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1, "maximum": 99}}, "required": ["n"]}
         ),
     }
 
@@ -86,9 +81,7 @@ def _wanted_units(chat: Chat) -> list[Any]:
     tokenizer: Any = chat.model.tokenizer
     special = {name: token_id for token_id, name in tokenizer.special_tokens.items()}
     markup = {name: token_id for token_id, name in tokenizer.markup_tokens.items()}
-    stands_for = {
-        chr(0xE000 + number): name for number, name in enumerate(sorted({**special, **markup}, key=len, reverse=True))
-    }
+    stands_for = {chr(0xE000 + number): name for number, name in enumerate(sorted({**special, **markup}, key=len, reverse=True))}
     messages = chat.messages
     for message in messages:
         for stand_in, name in stands_for.items():
@@ -162,18 +155,14 @@ def _check(chat: Chat) -> None:
     wanted, spans = _placed(tokenizer, ids), _reply_spans(chat, text)
     if not spans:
         assert ids == _ids(chat)
-    outside = [
-        place for place in _placed(tokenizer, _ids(chat)) if all(place[1] < a - 2 or place[0] > b + 2 for a, b in spans)
-    ]
+    outside = [place for place in _placed(tokenizer, _ids(chat)) if all(place[1] < a - 2 or place[0] > b + 2 for a, b in spans)]
     assert set(outside) <= set(wanted)
 
 
 @pytest.mark.parametrize("kind", TEMPLATES)
 @settings(max_examples=12, deadline=None)
 @given(_ACTIONS)
-def test_a_conversation_spells_what_its_template_writes_and_feeds_what_is_new(
-    kind: str, actions: list[tuple[str, int]]
-) -> None:
+def test_a_conversation_spells_what_its_template_writes_and_feeds_what_is_new(kind: str, actions: list[tuple[str, int]]) -> None:
     model, generators = chat_model(kind), _generators(kind)
     chat = Chat(model, rng=0).system("Be kind.").user("Hello.")
     for action, number in actions:
@@ -197,12 +186,10 @@ def test_a_conversation_spells_what_its_template_writes_and_feeds_what_is_new(
                 chat = chat.assistant(generators[action], max_tokens=12)
             after = _ids(chat)
             assert opened == after[: len(opened)]
-            if not str(last.state).endswith(
-                "\ufffd"
-            ):  # else it goes on inside a character, whose first bytes read as another
-                assert str(last.state) + chat.messages[-1]["content"][
-                    len(last.messages[-1]["content"]) * last._is_reply :
-                ] == str(chat.state)
+            if not str(last.state).endswith("\ufffd"):  # else it goes on inside a character, whose first bytes read as another
+                assert str(last.state) + chat.messages[-1]["content"][len(last.messages[-1]["content"]) * last._is_reply :] == str(
+                    chat.state
+                )
             fed = int(chat.state.cached) - min(held, len(opened))
             assert meter.fed_tokens <= fed + 1  # less where other conversations have left a prefix of it
             assert meter.recomputed_tokens <= 1

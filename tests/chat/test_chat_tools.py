@@ -96,9 +96,7 @@ def test_a_call_is_written_answered_and_gone_on_with(kind: str) -> None:
     if kind != "plain":
         tokenizer: Any = model.tokenizer.hugging_face  # type: ignore[attr-defined]
         tools = [Tool.of(get_weather).message]
-        ids = tokenizer.apply_chat_template(
-            chat.messages[:-1], tools=tools, add_generation_prompt=True, return_dict=False
-        )
+        ids = tokenizer.apply_chat_template(chat.messages[:-1], tools=tools, add_generation_prompt=True, return_dict=False)
         assert ids[-8:] == asked[-8:]
         assert tokenizer.decode(ids) == tokenizer.decode(asked)
 
@@ -197,9 +195,7 @@ def test_a_stream_tells_of_calls_as_they_are_written(kind: str) -> None:
             assert len(firsts) > 3  # they grow
             assert firsts[0].arguments == {}
         asked_length = len(asked.state.rows[0][0].token_ids)
-        assert tuple(called.state.rows[0][0].token_ids[asked_length:]) == tuple(
-            i for event in events for i in event.token_ids
-        )
+        assert tuple(called.state.rows[0][0].token_ids[asked_length:]) == tuple(i for event in events for i in event.token_ids)
         assert [called.finish_reason] == [event.finish_reason for event in events if event.finish_reason]
 
 
@@ -233,10 +229,7 @@ def test_a_stream_of_text_is_that_of_the_reply_where_no_call_comes() -> None:
         stream = chat.stream(writer, tools=[get_weather], max_tokens=80)
         events = list(stream)
         assert text == "".join(event.text for event in events) == stream.chat.messages[-1]["content"]
-        assert (stream.chat == chat.assistant(writer, tools=[get_weather], max_tokens=80), stream.chat.tool_calls) == (
-            True,
-            (),
-        )
+        assert (stream.chat == chat.assistant(writer, tools=[get_weather], max_tokens=80), stream.chat.tool_calls) == (True, ())
         assert [event.call for event in events if event.call is not None] == []
     left = chat.stream(inside, tools=[get_weather], max_tokens=80)
     for event in left:
@@ -277,10 +270,7 @@ def test_calls_are_told_whatever_pieces_they_come_in(form: ToolForm, size: int) 
 @pytest.mark.parametrize("form", [HERMES, LLAMA3, MISTRAL])
 def test_what_the_form_writes_it_reads(form: ToolForm) -> None:
     tools = [Tool.of(get_weather), Tool.of(Stop)]
-    calls: list[tuple[str, dict[str, Any]]] = [
-        ("get_weather", {"city": "Oslo", "days": 3}),
-        ("Stop", {"reason": "late"}),
-    ]
+    calls: list[tuple[str, dict[str, Any]]] = [("get_weather", {"city": "Oslo", "days": 3}), ("Stop", {"reason": "late"})]
     calls = calls if form.separator else calls[1:]
     text = form.written(calls)
     assert form.calls(text) == calls
@@ -303,24 +293,15 @@ def test_a_call_of_a_pydantic_model_is_an_object_of_it() -> None:
     called = Chat(chat_model("Qwen3")).user("x").assistant(_caller("Qwen3"), tools=[Place], max_tokens=60)
     place = called.tool_calls[0].run()
     assert isinstance(place, Place)
-    assert (place.city, isinstance(place.stop, Stop), place.model_dump(by_alias=True)["theCity"]) == (
-        "Oslo",
-        True,
-        "Oslo",
-    )
+    assert (place.city, isinstance(place.stop, Stop), place.model_dump(by_alias=True)["theCity"]) == ("Oslo", True, "Oslo")
 
 
 def test_a_tool_may_leave_its_arguments_open() -> None:
     """Most tools of MCP do: any other members, values of any type, and what only a check can tell."""
-    schema = {
-        "type": "object",
-        "properties": {"tags": {"type": "array", "uniqueItems": True, "maxItems": 2}, "any": {}},
-    }
+    schema = {"type": "object", "properties": {"tags": {"type": "array", "uniqueItems": True, "maxItems": 2}, "any": {}}}
     tool = Tool.of({"name": "f", "title": None, "description": None, "inputSchema": schema})
     assert (tool.description, tool.message["function"]["parameters"]) == ("", schema)
-    text = HERMES.written([("f", {"tags": [1, {"a": "b, c: d"}], "other": ["x"]}), ("f", {})]).removeprefix(
-        "<tool_call>"
-    )
+    text = HERMES.written([("f", {"tags": [1, {"a": "b, c: d"}], "other": ["x"]}), ("f", {})]).removeprefix("<tool_call>")
     expression = HERMES.expression([tool], "<tool_call>")
     assert expression.accepts(text)
     assert not expression.accepts(text.replace('"tags": [1,', '"tags":[1,'))
@@ -482,6 +463,4 @@ def test_a_conversation_is_printed_with_its_calls() -> None:
         'assistant: weather(city="Évora", days=2)',
         'weather(city="Évora", days=2)',
     ]
-    assert (
-        readable({"role": "user", "content": [{"type": "text", "text": "Hi"}, {"type": "image"}]}) == "user: Hi <image>"
-    )
+    assert readable({"role": "user", "content": [{"type": "text", "text": "Hi"}, {"type": "image"}]}) == "user: Hi <image>"

@@ -31,9 +31,7 @@ def fresh_interpreter(*arguments: str, cwd: Path = ROOT) -> subprocess.Completed
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, env=environment, timeout=120)
 
 
-@pytest.mark.parametrize(
-    "arguments", [("--help",), ("demo", "--help"), ("extract", "-h"), ("--version",), ("extract",)]
-)
+@pytest.mark.parametrize("arguments", [("--help",), ("demo", "--help"), ("extract", "-h"), ("--version",), ("extract",)])
 def test_help_and_wrong_options_load_nothing_heavy(arguments: tuple[str, ...]) -> None:
     # `typer` loads pydantic's core in some versions; what is slow is the rest.
     output = fresh_interpreter(*arguments).stdout
@@ -75,12 +73,7 @@ def test_without_a_command_the_help_is_shown() -> None:
 
 @pytest.mark.parametrize(
     "arguments",
-    [
-        ["extract", "a.jsonl"],
-        ["extract", "a.jsonl", "--schema", "s.json", "--batch-size", "0"],
-        ["nosuch"],
-        ["demo", "--nosuch"],
-    ],
+    [["extract", "a.jsonl"], ["extract", "a.jsonl", "--schema", "s.json", "--batch-size", "0"], ["nosuch"], ["demo", "--nosuch"]],
 )
 def test_wrong_options_end_with_status_2(arguments: list[str]) -> None:
     result = CliRunner().invoke(app, arguments)
@@ -91,8 +84,6 @@ def test_wrong_options_end_with_status_2(arguments: list[str]) -> None:
 
 
 def test_the_module_can_be_run() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "outlines_cont.cli", "--version"], capture_output=True, text=True, cwd=ROOT, timeout=120
-    )
+    done = subprocess.run([sys.executable, "-m", "outlines_cont.cli", "--version"], capture_output=True, text=True, cwd=ROOT, timeout=120)
 
     assert (0, f"outlines-cont {outlines_cont.__version__}\n", "") == (done.returncode, done.stdout, done.stderr)

@@ -56,9 +56,7 @@ def test_forks_and_steps_back() -> None:
 def test_replies_are_json_of_a_schema_until_they_are_text_again(tmp_path: Path) -> None:
     file = tmp_path / "order.json"
     properties: dict[str, Any] = {"n": {"type": "integer", "minimum": 1, "maximum": 9}}
-    file.write_text(
-        json.dumps({"type": "object", "properties": properties, "required": ["n"], "additionalProperties": False})
-    )
+    file.write_text(json.dumps({"type": "object", "properties": properties, "required": ["n"], "additionalProperties": False}))
     session, told = _told(f"/schema {file}", "How many?", "/schema", "/schema nothing.json", max_tokens=30)
     assert f"Replies are JSON of {file}." in told
     assert json.loads(session.chat.messages[-1]["content"])["n"] == session.chat.value["n"]
@@ -68,9 +66,7 @@ def test_replies_are_json_of_a_schema_until_they_are_text_again(tmp_path: Path) 
 
 def test_a_conversation_is_written_and_read(tmp_path: Path) -> None:
     name = str(tmp_path / "talk")
-    session, told = _told(
-        "Hi", f"/save {name}", "More", f"/load {name}", "/show", "/save", "/load", "/help", "/quit", "x"
-    )
+    session, told = _told("Hi", f"/save {name}", "More", f"/load {name}", "/show", "/save", "/load", "/help", "/quit", "x")
     assert len(session.chat) == 2
     assert "2 messages." in told
     assert "user: Hi" in told
@@ -109,11 +105,7 @@ def test_the_bundled_model_reads_messages() -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [
-        (["--template", "missing.jinja"], "cannot be read"),
-        (["--sampler", "nucleus"], "--sampler"),
-        (["nofolder"], "nofolder"),
-    ],
+    [(["--template", "missing.jinja"], "cannot be read"), (["--sampler", "nucleus"], "--sampler"), (["nofolder"], "nofolder")],
 )
 def test_what_cannot_begin_says_why(arguments: list[str], said: str) -> None:
     result = CliRunner().invoke(app, ["chat", *arguments], input="")

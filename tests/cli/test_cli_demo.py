@@ -64,10 +64,7 @@ def assert_the_table_shows_every_step_and_fits_80_columns(result: Result) -> Non
 
 
 def assert_the_last_lines_compare_with_reading_again(result: Result, output: Path) -> None:
-    counts = [
-        [int(n.replace(",", "")) for n in found]
-        for found in re.findall(r"([\d,]+) +([\d,]+) +\d+ *$", result.stdout, re.M)
-    ]
+    counts = [[int(n.replace(",", "")) for n in found] for found in re.findall(r"([\d,]+) +([\d,]+) +\d+ *$", result.stdout, re.M)]
     fed, reused = sum(count[0] for count in counts), sum(count[1] for count in counts)
 
     assert 4 * len(MESSAGES) == len(counts)

@@ -15,11 +15,7 @@ from outlines_cont.pipelines.prompt_template import DEFAULT_SOURCE, MAX_CHARACTE
 
 PAGE = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8")
 HELP = CliRunner().invoke(cli.app, ["extract", "--help"], env={"COLUMNS": "80"}).stdout
-DEFAULTS = {
-    field.name: field.default
-    for field in dataclasses.fields(ExtractOptions)
-    if field.default is not dataclasses.MISSING
-}
+DEFAULTS = {field.name: field.default for field in dataclasses.fields(ExtractOptions) if field.default is not dataclasses.MISSING}
 
 
 def test_the_table_of_options_names_those_of_the_help() -> None:

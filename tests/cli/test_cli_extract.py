@@ -23,10 +23,7 @@ from tests.saved_model import save_model
 
 SCHEMA = {
     "type": "object",
-    "properties": {
-        "kind": {"enum": ["order", "invoice", "question"]},
-        "amount": {"type": "integer", "minimum": 0, "maximum": 99},
-    },
+    "properties": {"kind": {"enum": ["order", "invoice", "question"]}, "amount": {"type": "integer", "minimum": 0, "maximum": 99}},
     "required": ["kind", "amount"],
     "additionalProperties": False,
 }
@@ -58,9 +55,7 @@ def run(model: Path | str, *arguments: str, input: bytes | None = None) -> Resul
 def program(folder: Path, *arguments: str) -> Path:
     """A program that is the command, for a process of its own."""
     path = folder / "program.py"
-    path.write_text(
-        f"import sys\nfrom outlines_cont.cli.__main__ import main\nsys.argv[1:] = {['extract', *arguments]}\nmain()\n"
-    )
+    path.write_text(f"import sys\nfrom outlines_cont.cli.__main__ import main\nsys.argv[1:] = {['extract', *arguments]}\nmain()\n")
     return path
 
 
@@ -134,9 +129,7 @@ def test_batches_drafts_and_bars_change_no_record(saved_model: Path, folder: Pat
 def test_a_row_is_sampled_by_its_prompt_and_the_seed(saved_model: Path, folder: Path) -> None:
     options = ("in.jsonl", "--schema", "schema.json", "--sampler", "multinomial(temperature=2.0)")
     outputs = {
-        (seed, size): [
-            line["record"] for line in lines_of(run(saved_model, *options, "--seed", seed, "--batch-size", size).stdout)
-        ]
+        (seed, size): [line["record"] for line in lines_of(run(saved_model, *options, "--seed", seed, "--batch-size", size).stdout)]
         for seed, size in [("1", "1"), ("1", "4"), ("2", "4")]
     }
     assert outputs["1", "1"] == outputs["1", "4"] != outputs["2", "4"]
@@ -146,10 +139,7 @@ def test_a_row_is_sampled_by_its_prompt_and_the_seed(saved_model: Path, folder: 
 
 def test_members_come_in_any_order_when_asked_for(saved_model: Path, folder: Path) -> None:
     options = ("in.jsonl", "--schema", "schema.json", "--sampler", "multinomial(temperature=4.0)")
-    orders = [
-        {tuple(line["record"]) for line in lines_of(run(saved_model, *options, *more).stdout)}
-        for more in ([], ["--any-order"])
-    ]
+    orders = [{tuple(line["record"]) for line in lines_of(run(saved_model, *options, *more).stdout)} for more in ([], ["--any-order"])]
     assert orders == [{("kind", "amount")}, {("kind", "amount"), ("amount", "kind")}]
 
 
@@ -245,9 +235,7 @@ def test_a_template_makes_the_prompt(saved_model: Path, folder: Path) -> None:
         (["in.jsonl", "-s", "schema.json", "-o", "new.jsonl", "--device", "nosuch"], "cannot be loaded"),
     ],
 )
-def test_what_cannot_be_used_is_one_line_and_touches_nothing(
-    saved_model: Path, folder: Path, arguments: list[str], message: str
-) -> None:
+def test_what_cannot_be_used_is_one_line_and_touches_nothing(saved_model: Path, folder: Path, arguments: list[str], message: str) -> None:
     (folder / "bad.json").write_text("{")
     (folder / "unsupported.json").write_text('{"type": "object", "unevaluatedProperties": {"type": "nosuch"}}')
     (folder / "nothing.json").write_text('{"type": "integer", "minimum": 5, "maximum": 4}')
@@ -298,9 +286,7 @@ def whole(saved_model: Path, tmp_path_factory: pytest.TempPathFactory) -> bytes:
 RESUME = ("in.jsonl", "-s", "schema.json", "-o", "out.jsonl", "--batch-size", "2", "--resume")
 
 
-@pytest.mark.parametrize(
-    ("how", "cut"), [("--overwrite", 4), ("--resume", None), *(("--resume", cut) for cut in (0, 1, 4, 10))]
-)
+@pytest.mark.parametrize(("how", "cut"), [("--overwrite", 4), ("--resume", None), *(("--resume", cut) for cut in (0, 1, 4, 10))])
 @pytest.mark.parametrize("rest", [b"", b'{"id": 4, "_li', b'{"id": 4}'])
 def test_resuming_and_overwriting_give_the_same_as_one_run(
     saved_model: Path, folder: Path, whole: bytes, how: str, cut: int | None, rest: bytes
@@ -385,9 +371,7 @@ def test_resuming_something_else_is_refused(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals differ")
-def test_an_interrupt_leaves_whole_lines_and_resuming_completes_them(
-    saved_model: Path, folder: Path, page_server: PageServer
-) -> None:
+def test_an_interrupt_leaves_whole_lines_and_resuming_completes_them(saved_model: Path, folder: Path, page_server: PageServer) -> None:
     rows = [json.dumps({"id": i, "text": f"message {i}"}) + "\n" for i in range(3000)]
     (folder / "in.jsonl").write_text("".join(rows))
     out = folder / "out.jsonl"
@@ -413,11 +397,7 @@ def test_an_interrupt_leaves_whole_lines_and_resuming_completes_them(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ((), "Interrupted.\n"),
-        (("-o", "new.jsonl"), "Interrupted before the first row; nothing was written.\n"),
-    ],
+    ("arguments", "message"), [((), "Interrupted.\n"), (("-o", "new.jsonl"), "Interrupted before the first row; nothing was written.\n")]
 )
 def test_an_interrupt_before_the_first_row_promises_no_output(
     saved_model: Path, folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
@@ -434,9 +414,7 @@ def test_an_interrupt_before_the_first_row_promises_no_output(
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="pipes differ")
-def test_a_reader_that_goes_away_ends_the_command_quietly(
-    saved_model: Path, folder: Path, page_server: PageServer
-) -> None:
+def test_a_reader_that_goes_away_ends_the_command_quietly(saved_model: Path, folder: Path, page_server: PageServer) -> None:
     (folder / "in.txt").write_text("message\n" * 3000)
     script = program(folder, "in.txt", "-s", "schema.json", "-m", str(saved_model))
     os.mkfifo(folder / "program.out")

@@ -17,8 +17,7 @@ from outlines_cont.cli.options import Whitespace as WhitespaceOption
 from tests.saved_model import save_model
 
 TEMPLATE = (
-    "{% for m in messages %}{{ m.role + ': ' + m.content + '<eos>' }}{% endfor %}"
-    "{{ 'assistant: ' if add_generation_prompt else '' }}"
+    "{% for m in messages %}{{ m.role + ': ' + m.content + '<eos>' }}{% endfor %}{{ 'assistant: ' if add_generation_prompt else '' }}"
 )
 SCHEMA = {
     "type": "object",
@@ -52,9 +51,7 @@ def test_a_row_is_a_message_of_the_user(chat_folder: Path, system: str | None) -
     model = models.transformers(str(chat_folder))
     chat = Chat(model) if system is None else Chat(model).system(system)
     records = [json.loads(line)["record"] for line in result.stdout.splitlines()]
-    replies = [
-        chat.user(f"Read <eos>: {text}").assistant(generate.json(model, SCHEMA), max_tokens=200) for text in TEXTS
-    ]
+    replies = [chat.user(f"Read <eos>: {text}").assistant(generate.json(model, SCHEMA), max_tokens=200) for text in TEXTS]
     assert [reply.value for reply in replies] == records
     turns = 2 if system is None else 3  # what a row or the template of the prompt writes ends no turn
     assert [turns - 1] * 3 == [list(reply.state.rows[0][0].token_ids).count(0) for reply in replies]

@@ -144,12 +144,8 @@ def test_a_schema_file_is_read(schema_file: str) -> None:
     assert SCHEMA == schema.schema == json.loads(schema.json_schema)
 
 
-@pytest.mark.parametrize(
-    "source", ["shop.models:Order", "shop.models:Order.Line", "shop.models:Lines", "shop/models.py:Order.Line"]
-)
-def test_a_type_is_imported_from_the_current_directory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
-) -> None:
+@pytest.mark.parametrize("source", ["shop.models:Order", "shop.models:Order.Line", "shop.models:Lines", "shop/models.py:Order.Line"])
+def test_a_type_is_imported_from_the_current_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str) -> None:
     (tmp_path / "shop").mkdir()
     (tmp_path / "shop" / "models.py").write_text(
         "from pydantic import BaseModel, Field\n"
@@ -195,9 +191,7 @@ def test_a_type_is_imported_from_the_current_directory(
         (".relative:A", "cannot be imported"),
     ],
 )
-def test_a_schema_that_cannot_be_used_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, message: str
-) -> None:
+def test_a_schema_that_cannot_be_used_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, message: str) -> None:
     files = {
         "bad.json": "{",
         "list.json": "[1]",
@@ -218,9 +212,7 @@ def test_a_schema_that_cannot_be_used_is_refused(
 # --- outputs
 
 
-def test_a_file_holds_whole_lines_when_a_write_breaks_in_the_middle(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_holds_whole_lines_when_a_write_breaks_in_the_middle(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "out.jsonl"
 
     class Interrupted(io.FileIO):
@@ -289,9 +281,7 @@ def test_a_template_may_do_without_a_text(schema_file: str, tmp_path: Path) -> N
         (b'{"text": "refuse"}', "ValueError", "refused"),
     ],
 )
-def test_a_row_that_fails_has_an_error_and_the_others_go_on(
-    schema_file: str, line: bytes, kind: str, message: str
-) -> None:
+def test_a_row_that_fails_has_an_error_and_the_others_go_on(schema_file: str, line: bytes, kind: str, message: str) -> None:
     def extract(prompt: str) -> Any:
         wrong = {"refuse": ValueError("refused")}
         return next((value for word, value in wrong.items() if word in prompt), {"n": 1})

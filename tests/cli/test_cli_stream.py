@@ -57,9 +57,7 @@ def test_extract_shows_each_field_when_it_is_whole_and_writes_the_same_lines(fol
 
 
 def test_a_record_that_is_cut_shows_the_fields_that_are_whole(folder: Path) -> None:
-    streamed = CliRunner().invoke(
-        app, ["extract", "in.txt", "--schema", "streamed.py:Order", "--stream", "--max-tokens", "14"]
-    )
+    streamed = CliRunner().invoke(app, ["extract", "in.txt", "--schema", "streamed.py:Order", "--stream", "--max-tokens", "14"])
     assert streamed.exit_code == 1
     assert all("IncompleteOutput" in line for line in streamed.stdout.splitlines())
     shown = streamed.stderr.splitlines()[:-1]

@@ -69,11 +69,7 @@ def test_a_row_of_csv_that_cannot_be_used_fails_alone() -> None:
 
 @pytest.mark.parametrize(
     ("header", "message"),
-    [
-        ("", "names its columns, got an empty file"),
-        ("a,b,a", "'a' twice"),
-        ("text,record", "without the column 'record'"),
-    ],
+    [("", "names its columns, got an empty file"), ("a,b,a", "'a' twice"), ("text,record", "without the column 'record'")],
 )
 def test_a_header_that_cannot_be_used_is_refused(folder: Path, header: str, message: str) -> None:
     (folder / "in.csv").write_text(header and f"{header}\n1,2,3\n")
@@ -125,11 +121,7 @@ def test_parquet_goes_to_parquet(folder: Path) -> None:
     pyarrow.parquet.write_table(table, folder / "in.parquet")
     extract(input="in.parquet", output=Path("out.parquet"))
     rows = pyarrow.parquet.read_table(folder / "out.parquet").to_pylist()
-    assert [(row["day"], row["price"], row["data"]) for row in rows] == [
-        ("2031-05-14", "1.50", {"x": [1]}),
-        (None,) * 3,
-        (None,) * 3,
-    ]
+    assert [(row["day"], row["price"], row["data"]) for row in rows] == [("2031-05-14", "1.50", {"x": [1]}), (None,) * 3, (None,) * 3]
     assert rows[0]["record"] == {"n": len("Message: one\nRecord: "), "tags": ["a", None]}
     assert [row["error"] and row["error"]["type"] for row in rows] == [None, "ValueError", "RowError"]
     assert [row["_line"] for row in rows] == [1, 2, 3]
@@ -162,9 +154,7 @@ def test_records_have_the_types_of_the_schema_in_parquet(folder: Path) -> None:
 
 def test_a_long_table_is_written_in_parts(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     values = [None, 1, 2.5, "three", {"a": 1}, {"a": None, "b": "x"}, [], ["y"], [None]]
-    rows = [
-        {"text": str(i), "v": value, "n": i, "s": {"k": i} if i % 2 else None} for i, value in enumerate(values * 2)
-    ]
+    rows = [{"text": str(i), "v": value, "n": i, "s": {"k": i} if i % 2 else None} for i, value in enumerate(values * 2)]
     (folder / "in.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     extract(input="in.jsonl", output=Path("whole.parquet"))
     monkeypatch.setattr("outlines_cont.pipelines.output._CHUNK", 2)
@@ -217,9 +207,7 @@ def test_a_corrupt_page_ends_the_run_after_the_rows_before_it(folder: Path) -> N
     at = pyarrow.parquet.ParquetFile("in.parquet").metadata.row_group(1).column(0).data_page_offset + 100
     (folder / "in.parquet").write_bytes(good[:at] + bytes([good[at] ^ 255]) + good[at + 1 :])
 
-    with pytest.raises(
-        InputError, match=r"the end of 'in\.parquet', but what follows row 256 cannot be read.* --resume"
-    ):
+    with pytest.raises(InputError, match=r"the end of 'in\.parquet', but what follows row 256 cannot be read.* --resume"):
         extract(input="in.parquet", output=Path("out.jsonl"))
 
     whole = (folder / "whole.jsonl").read_bytes()
@@ -229,14 +217,10 @@ def test_a_corrupt_page_ends_the_run_after_the_rows_before_it(folder: Path) -> N
     assert (folder / "out.jsonl").read_bytes() == whole
 
 
-def test_a_cell_of_csv_that_never_ends_is_an_error_that_names_the_file(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cell_of_csv_that_never_ends_is_an_error_that_names_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("outlines_cont.pipelines.reading._MAX_CELL", 20)
     (folder / "in.csv").write_text('text\na\n"' + "b" * 30)
-    with pytest.raises(
-        InputError, match="the end of 'in.csv', but what follows row 1 cannot be read: Error: field larger"
-    ):
+    with pytest.raises(InputError, match="the end of 'in.csv', but what follows row 1 cannot be read: Error: field larger"):
         extract()
 
 
@@ -271,17 +255,12 @@ def test_fields_that_may_be_missing_are_named_on_the_command_line(folder: Path) 
         return [json.loads(line).get("error", {}).get("message") for line in found]
 
     (folder / "in.jsonl").write_text('{"text": "a", "note": null, "more": "x"}\n{"text": "b", "note": "c"}\n')
-    note, more = (
-        "expected a value in the field 'note', got None. Where",
-        "expected a field 'more', got 'text', 'note'. Where",
-    )
+    note, more = ("expected a value in the field 'note', got None. Where", "expected a field 'more', got 'text', 'note'. Where")
     assert [str(error)[: len(start)] for error, start in zip(errors(), (note, more), strict=True)] == [note, more]
     assert [error is None for error in errors("note")] == [True, False]
     assert [error is None for error in errors("note", "more")] == [True, True]
     assert errors("*") == [None, None]
-    with pytest.raises(
-        SetupError, match=r"the template names \('more', 'note', 'text'\) in .*, got 'notes'. Did you mean 'note'"
-    ):
+    with pytest.raises(SetupError, match=r"the template names \('more', 'note', 'text'\) in .*, got 'notes'. Did you mean 'note'"):
         errors("notes")
     with pytest.raises(SetupError, match="the column 'more', got one with 'id', 'text', 'note'.*--allow-missing"):
         extract(prompt=Path("p.jinja"))

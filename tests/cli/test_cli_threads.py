@@ -69,10 +69,7 @@ def test_a_command_waits_passively_and_says_so(tmp_path: Path) -> None:
 
 def test_a_sampler_is_read_from_its_name_and_options() -> None:
     assert parse_sampler("greedy") == ("greedy", {})
-    assert parse_sampler(" multinomial ( temperature=0.7, top_k=5 )") == (
-        "multinomial",
-        {"temperature": 0.7, "top_k": 5},
-    )
+    assert parse_sampler(" multinomial ( temperature=0.7, top_k=5 )") == ("multinomial", {"temperature": 0.7, "top_k": 5})
     assert str(make_sampler("multinomial(temperature=0.5)")) == str(make_sampler("multinomial(temperature=.5)"))
 
 

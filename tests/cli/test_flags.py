@@ -30,15 +30,9 @@ def _text(**options: Any) -> Any:
 CALLS: list[tuple[Callable[..., Any], str]] = [
     *((_text, option) for option in ("keep_stop", "stop_in_prompt", "heal")),
     *((_gen, option) for option in ("keep_stop", "require_stop", "force")),
-    *(
-        (lambda **o: next(generate.text(random_model()).stream("a", **o)), option)
-        for option in ("events", "retract", "partial")
-    ),
+    *((lambda **o: next(generate.text(random_model()).stream("a", **o)), option) for option in ("events", "retract", "partial")),
     (lambda **o: continuous(generate.text(random_model())).stream("a", **o), "partial"),
-    *(
-        (lambda **o: TokenStream(FakeTokenizer(), **o), o)
-        for o in ("skip_special_tokens", "keep_stop", "stop_in_prompt")
-    ),
+    *((lambda **o: TokenStream(FakeTokenizer(), **o), o) for o in ("skip_special_tokens", "keep_stop", "stop_in_prompt")),
     *((lambda **o: policies.ban("a", **o), option) for option in ("ignore_case", "whole_word", "include_prompt")),
     (lambda **o: Tokens.of("a", **o), "special"),
     (lambda **o: generate.regex(random_model(), "a", **o), "force"),
@@ -64,6 +58,4 @@ def test_a_flag_is_true_or_false(call: Callable[..., Any], option: str, value: o
 
 
 def test_each_flag_of_stream_options_is_checked() -> None:
-    assert {"events", "retract", "partial"} == {
-        name for name, field in inspect.get_annotations(StreamOptions).items() if field == "bool"
-    }
+    assert {"events", "retract", "partial"} == {name for name, field in inspect.get_annotations(StreamOptions).items() if field == "bool"}

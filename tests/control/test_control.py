@@ -16,27 +16,10 @@ import fsm
 from outlines_cont import Branch, SequenceState, TokenSet, continuous, control, generate, models, samplers
 from outlines_cont.control import Append, Controller, Replay
 from outlines_cont.engine import engine as engine_module
-from outlines_cont.errors import (
-    DeadEnd,
-    DeadlockError,
-    InvalidLogits,
-    OptionError,
-    PromptTypeError,
-    SampleMismatch,
-    ScriptError,
-)
+from outlines_cont.errors import DeadEnd, DeadlockError, InvalidLogits, OptionError, PromptTypeError, SampleMismatch, ScriptError
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.policies import Constraint
-from tests.fakes import (
-    EOS,
-    FAMILIES,
-    FakeTokenizer,
-    random_model,
-    random_network,
-    recurrent_network,
-    saying,
-    scripted_model,
-)
+from tests.fakes import EOS, FAMILIES, FakeTokenizer, random_model, random_network, recurrent_network, saying, scripted_model
 from tests.oracle import next_logits, rescored
 
 Call = tuple[int, int, list[int]]
@@ -99,9 +82,7 @@ def test_what_a_branch_does(branch: Branch, wanted: list[int], back: int) -> Non
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_a_backtrack_comes_before_the_sample_which_takes_the_logits_of_the_earlier_position(
-    family: str, count: int
-) -> None:
+def test_a_backtrack_comes_before_the_sample_which_takes_the_logits_of_the_earlier_position(family: str, count: int) -> None:
     model = random_model(family)
     free = [Branch(sample_mask=TokenSet.of(ANY))]
     controller = Listed(free, free, free, [Branch(backtrack=count, sample_mask=TokenSet.of([70, 71, 72]))])
@@ -172,9 +153,7 @@ def test_a_controller_may_rewind_into_its_prompt(family: str, written: int, is_s
     start = list(state.rows[0][0].token_ids) if isinstance(state, SequenceState) else ids_of(model, prompt)
     free = [Branch(sample_mask=TokenSet.of(ANY))]
     back = Branch(backtrack=written + 2, sample_mask=TokenSet.of(ANY))
-    controller = Listed(
-        *[free] * written, [back, back, Branch(backtrack=1 + written, ff_tokens=[[60, 61]])], *[free] * 3
-    )
+    controller = Listed(*[free] * written, [back, back, Branch(backtrack=1 + written, ff_tokens=[[60, 61]])], *[free] * 3)
 
     result = control.run(model, controller, state)
 
@@ -246,9 +225,7 @@ def test_a_temperature_is_not_kept() -> None:
     argmax = int(next_logits(model, ids)[-1].argmax())
     drawn = set()
     for seed in range(8):
-        result = control.run(
-            model, Listed(masks[:1], masks[1:2]), "the", sampler=samplers.multinomial(temperature=50.0), rng=seed
-        )
+        result = control.run(model, Listed(masks[:1], masks[1:2]), "the", sampler=samplers.multinomial(temperature=50.0), rng=seed)
         tokens = result.forks[0].state.rows[0][0].token_ids
         assert argmax == tokens[len(ids)]
         drawn.add(tokens[len(ids) + 1])

@@ -124,8 +124,7 @@ def test_an_interrupt_in_a_step_leaves_the_other_programs_whole(program: Any, at
     assert model.can_branch
     sampler = samplers.multinomial(temperature=3.0)
     others = [
-        control.start(model, program if program is _tree else program(), "is" * (seed + 1), sampler=sampler, rng=seed)
-        for seed in range(3)
+        control.start(model, program if program is _tree else program(), "is" * (seed + 1), sampler=sampler, rng=seed) for seed in range(3)
     ]
 
     async def waited_for() -> None:
@@ -224,9 +223,7 @@ def test_many_short_programs_with_random_cancellations_leave_nothing_behind() ->
     sizes = []
     for _ in range(25):
         programs = [
-            control.start(
-                model, one if (one := draw.choice(_PROGRAMS)) is _tree else one(), "is", rng=draw.randrange(99)
-            )
+            control.start(model, one if (one := draw.choice(_PROGRAMS)) is _tree else one(), "is", rng=draw.randrange(99))
             for _ in range(40)
         ]
         for program in programs:

@@ -28,10 +28,7 @@ def _model(family: str) -> HuggingFaceModel:
 
 
 _IDS = st.lists(st.integers(3, 340), min_size=1, max_size=4)
-_SETS = st.one_of(
-    st.just(None),
-    st.sets(st.integers(3, 340), min_size=1, max_size=5).map(sorted),
-)
+_SETS = st.one_of(st.just(None), st.sets(st.integers(3, 340), min_size=1, max_size=5).map(sorted))
 
 
 @dataclass(frozen=True)
@@ -101,9 +98,7 @@ def followed(model: HuggingFaceModel, ids: Sequence[int], branch: Branch) -> lis
 
 @_FEW
 @given(_FAMILY, st.lists(_PLANS, min_size=1, max_size=3), st.sampled_from(["the name", "a"]))
-def test_random_branch_programs_write_what_the_oracle_writes(
-    family: str, plans: list[list[list[Spec]]], prompt: str
-) -> None:
+def test_random_branch_programs_write_what_the_oracle_writes(family: str, plans: list[list[list[Spec]]], prompt: str) -> None:
     model = _model(family)
     start = model.tokenizer.encode(prompt, add_special_tokens=True)
     budget = control.Budget(forks=None)
@@ -145,9 +140,7 @@ def _num_forks(operations: Sequence[tuple[str, Any]]) -> int:
 _SCRIPTS = st.lists(_OPERATIONS, max_size=8).filter(lambda script: _num_forks(script) <= (control.Budget().forks or 1))
 
 
-def _writes(
-    model: HuggingFaceModel, operations: Sequence[tuple[str, Any]], ids: list[int]
-) -> Iterator[tuple[int, ...]]:
+def _writes(model: HuggingFaceModel, operations: Sequence[tuple[str, Any]], ids: list[int]) -> Iterator[tuple[int, ...]]:
     """The final ids of all forks of a script, by token ids alone. `place` is the last label; forks add their number."""
 
     def go_on(rest: Sequence[tuple[str, Any]], ids: list[int], place: int) -> Iterator[tuple[int, ...]]:
@@ -210,9 +203,7 @@ def test_random_scripts_write_what_the_oracle_writes(family: str, scripts: list[
 class Actors:
     """Two programs, two streams of a generator and a conversation on one model, each of which can be moved on by a bit."""
 
-    def __init__(
-        self, model: HuggingFaceModel, scripts: Sequence[list[tuple[str, Any]]], lengths: Sequence[int]
-    ) -> None:
+    def __init__(self, model: HuggingFaceModel, scripts: Sequence[list[tuple[str, Any]]], lengths: Sequence[int]) -> None:
         self.model, self.scripts, self.lengths = model, scripts, lengths
         self.programs = [control.start(model, _script_of(operations), "is") for operations in scripts]
         self.events = [program.events() for program in self.programs]

@@ -212,9 +212,7 @@ def test_bytes_of_keys_and_values() -> None:
     assert _check(result, KVShareError, 2).reached > few.kv_bytes  # type: ignore[operator]
 
 
-@pytest.mark.parametrize(
-    "options", [{"tokens": 0}, {"forks": 1.5}, {"seconds": -1}, {"callback_seconds": "1"}, {"kv_bytes": True}]
-)
+@pytest.mark.parametrize("options", [{"tokens": 0}, {"forks": 1.5}, {"seconds": -1}, {"callback_seconds": "1"}, {"kv_bytes": True}])
 def test_a_budget_out_of_range_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(OptionError, match=f"`{next(iter(options))}`"):
         Budget(**options)

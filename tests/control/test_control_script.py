@@ -144,12 +144,7 @@ def test_a_fork_has_variables_of_its_own_and_nothing_is_done_twice() -> None:
     sampler = samplers.multinomial(temperature=20.0)
     with model.meter() as meter:
         result = control.run(model, script, "the", sampler=sampler, rng=3).check()
-    assert [fork.text.rsplit(" ", 1)[1] for fork in result.forks] == [
-        "common/0/9",
-        "common/1/0",
-        "common/2/9",
-        "common/1/1",
-    ]
+    assert [fork.text.rsplit(" ", 1)[1] for fork in result.forks] == ["common/0/9", "common/1/0", "common/2/9", "common/1/1"]
     assert [fork.parent for fork in result.forks] == [None, 0, 0, 1]
     before = result.forks[0].captures["before"]
     assert all(f"{before} {index}: " in fork.text for fork, index in zip(result.forks, (0, 1, 2, 1), strict=True))
@@ -521,12 +516,7 @@ def test_options_are_drawn_as_often_as_all_their_spellings_are_probable(seed: in
         await gen(choice=options, force=False)
 
     result = control.run(
-        model,
-        script,
-        "the",
-        sampler=samplers.multinomial(temperature=temperature),
-        rng=seed,
-        budget=control.Budget(forks=None),
+        model, script, "the", sampler=samplers.multinomial(temperature=temperature), rng=seed, budget=control.Budget(forks=None)
     )
     found = Counter(result.check().texts)
     assert set(found) == set(options)
@@ -582,13 +572,9 @@ def test_an_error_in_a_policy_of_a_piece_is_raised_where_the_script_waits_for_it
 
 @pytest.mark.parametrize("sampler", [samplers.greedy(), samplers.multinomial(temperature=1.5)])
 @pytest.mark.parametrize("draft", ["lookup", "right", "wrong"])
-def test_a_draft_of_a_piece_changes_no_text(
-    sampler: samplers.Sampler, draft: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_draft_of_a_piece_changes_no_text(sampler: samplers.Sampler, draft: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pieces, forks and cuts between them write what they write without a draft, and right guesses save forwards."""
-    monkeypatch.setattr(
-        StepCosts, "width", lambda costs, *_: costs.num_pending + 8
-    )  # else it follows from what forwards take
+    monkeypatch.setattr(StepCosts, "width", lambda costs, *_: costs.num_pending + 8)  # else it follows from what forwards take
     model = random_model()
     written: list[list[int]] = []
 
@@ -616,9 +602,7 @@ def test_a_draft_of_a_piece_changes_no_text(
         plain = control.run(model, script(None), "abcab ", sampler=sampler, rng=3)
     written += [list(fork.state.rows[0][0].token_ids) for fork in plain.forks if fork.state is not None]
     with model.meter() as meter:
-        guessed = control.run(
-            model, script("lookup" if draft == "lookup" else Oracle()), "abcab ", sampler=sampler, rng=3
-        )
+        guessed = control.run(model, script("lookup" if draft == "lookup" else Oracle()), "abcab ", sampler=sampler, rng=3)
     assert plain.texts == guessed.texts
     assert written == [list(fork.state.rows[0][0].token_ids) for fork in guessed.forks if fork.state is not None]
     assert plain.captures == guessed.captures

@@ -16,18 +16,7 @@ import pytest
 import torch
 
 import fsm
-from outlines_cont import (
-    BatchedExecutor,
-    Conversation,
-    SequenceState,
-    Tokens,
-    TokenSet,
-    continuous,
-    generate,
-    kv_bytes,
-    models,
-    samplers,
-)
+from outlines_cont import BatchedExecutor, Conversation, SequenceState, Tokens, TokenSet, continuous, generate, kv_bytes, models, samplers
 from outlines_cont.engine.drafting.costs import FREE_TOKENS, OTHER_FREE_TOKENS
 from outlines_cont.errors import (
     ClosedError,
@@ -49,14 +38,7 @@ from outlines_cont.errors import (
 )
 from outlines_cont.kv.share import Sharing
 from outlines_cont.models import HuggingFaceModel
-from tests.fakes import (
-    BOS,
-    FakeTokenizer,
-    random_model,
-    random_network,
-    recurrent_network,
-    scripted_model,
-)
+from tests.fakes import BOS, FakeTokenizer, random_model, random_network, recurrent_network, scripted_model
 from tests.oracle import greedy_ids, next_logits
 
 TOKENIZER = FakeTokenizer()
@@ -99,9 +81,7 @@ def test_a_conversation_is_prompted_any_number_of_times_with_text_and_ids(execut
     same_logits(conversation)
 
 
-def test_sixteen_conversations_of_twenty_tokens_take_twenty_forwards(
-    executor: BatchedExecutor, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sixteen_conversations_of_twenty_tokens_take_twenty_forwards(executor: BatchedExecutor, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(FREE_TOKENS, "cpu", OTHER_FREE_TOKENS)
     model = random_model()
     conversations = [executor.create("the name " * (1 + i % 3)) for i in range(16)]
@@ -606,9 +586,7 @@ def test_wrong_states_are_refused(executor: BatchedExecutor) -> None:
 
 
 @pytest.mark.parametrize("kv", [True, False])
-def test_a_saved_conversation_goes_on_as_if_nothing_had_happened(
-    executor: BatchedExecutor, tmp_path: Path, kv: bool
-) -> None:
+def test_a_saved_conversation_goes_on_as_if_nothing_had_happened(executor: BatchedExecutor, tmp_path: Path, kv: bool) -> None:
     conversation = executor.create("the name")
     sampler = samplers.multinomial()
     executor.infer()
@@ -632,9 +610,7 @@ def test_a_saved_conversation_goes_on_as_if_nothing_had_happened(
 
 
 @pytest.mark.parametrize("kv", [True, False])
-def test_what_was_constrained_when_it_was_saved_asks_for_its_constraint(
-    executor: BatchedExecutor, tmp_path: Path, kv: bool
-) -> None:
+def test_what_was_constrained_when_it_was_saved_asks_for_its_constraint(executor: BatchedExecutor, tmp_path: Path, kv: bool) -> None:
     expression = fsm.choice(["abc", "abd"])
     conversation = executor.create("x: ")
     conversation.constrain(expression)

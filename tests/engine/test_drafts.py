@@ -60,9 +60,7 @@ class Proposing:
 
 
 def written(state: SequenceState) -> list[Any]:
-    return [
-        (row.token_ids, row.kinds, row.finish_reason, row.stream, row.value) for group in state.rows for row in group
-    ]
+    return [(row.token_ids, row.kinds, row.finish_reason, row.stream, row.value) for group in state.rows for row in group]
 
 
 def rows_of(state: SequenceState) -> list[tuple[int, ...]]:
@@ -120,9 +118,7 @@ def test_a_text_is_token_for_token_the_one_without_a_draft(name: str, kind: str)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "mistral", "gemma3", "one by one"])
-def test_what_was_guessed_wrongly_is_taken_out_of_every_kind_of_cache(
-    family: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_guessed_wrongly_is_taken_out_of_every_kind_of_cache(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows that count columns, positions that are learnt, rows that cannot run together."""
     model, draft = (random_model("llama" if family == "one by one" else family) for _ in range(2))
     if family == "one by one":
@@ -214,9 +210,7 @@ def test_a_token_without_a_choice_is_guessed_for_free(monkeypatch: pytest.Monkey
 def test_what_has_to_follow_is_guessed_as_the_tokenizer_spells_it() -> None:
     """The text is known, and its spelling is not: the token that the tokenizer would take is a good guess."""
     model = scripted_model(saying('{"name": "ab"}'))
-    generator = generate.json(
-        model, {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
-    )
+    generator = generate.json(model, {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]})
     with model.meter() as plain:
         assert generator("say>") == {"name": "ab"}
     with model.meter() as meter:
@@ -329,9 +323,7 @@ class OtherTokenizer(FakeTokenizer):
 
 def test_a_model_with_other_tokens_is_refused() -> None:
     other = models.from_transformers(random_network("llama"), OtherTokenizer())
-    with pytest.raises(
-        VocabularyMismatch, match=r"1 ids differ, the first of them 70: b'C', and b'other' in the draft"
-    ):
+    with pytest.raises(VocabularyMismatch, match=r"1 ids differ, the first of them 70: b'C', and b'other' in the draft"):
         generate.text(random_model(), draft=other)
 
 
@@ -376,9 +368,7 @@ def breaking() -> Iterator[int]:
 
 
 @pytest.mark.parametrize(
-    "answer",
-    [ValueError("no"), SystemExit(3), KeyboardInterrupt(), None, 7, "abc", ["a"], [1.5], [None], [True], breaking],
-    ids=shown,
+    "answer", [ValueError("no"), SystemExit(3), KeyboardInterrupt(), None, 7, "abc", ["a"], [1.5], [None], [True], breaking], ids=shown
 )
 def test_a_draft_that_fails_is_let_go_with_one_warning(answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     # Steady, so that a guess is asked for, however busy the machine is.

@@ -32,9 +32,7 @@ TEXTS = ["the name", "a", "of the rose", "yes no yes", "red", "日本"]
 
 def job_of(model: HuggingFaceModel, text: str, *, max_tokens: int = 6, sampler: Any = None) -> Job:
     """One row of free text."""
-    return rows.job_of(
-        model, model.tokenizer.encode(text, add_special_tokens=True), max_tokens=max_tokens, sampler=sampler
-    )
+    return rows.job_of(model, model.tokenizer.encode(text, add_special_tokens=True), max_tokens=max_tokens, sampler=sampler)
 
 
 def run(engine: Engine, *jobs: Job) -> list[StateRow]:
@@ -349,10 +347,7 @@ def test_rows_that_only_read_share_forwards_with_those_that_write() -> None:
     engine = engine_of(model)
     counts = Meter()
     rows = [StateRow.of_prompt(model.tokenizer.encode(text), RandomStream(0)) for text in TEXTS[:3]]
-    reading = Job(
-        [PrefillRow(row, model, counts=counts, indices=[len(row.token_ids) - 1]) for row in rows],
-        counts,
-    )
+    reading = Job([PrefillRow(row, model, counts=counts, indices=[len(row.token_ids) - 1]) for row in rows], counts)
     writing = job_of(model, "of the rose")
     engine.submit(reading)
     engine.submit(writing)

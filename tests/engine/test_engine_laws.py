@@ -42,9 +42,7 @@ def _rows(state: SequenceState) -> list[tuple[int, ...]]:
 
 @_FEW
 @given(_FAMILY, st.lists(_PROMPTS, min_size=1, max_size=4), st.integers(1, 12))
-def test_free_text_is_that_of_a_plain_loop_and_feeds_each_token_once(
-    family: str, prompts: list[str], max_tokens: int
-) -> None:
+def test_free_text_is_that_of_a_plain_loop_and_feeds_each_token_once(family: str, prompts: list[str], max_tokens: int) -> None:
     model = random_model(family)
     with model.meter() as meter:
         state = continuous(generate.text(model))(prompts, max_tokens=max_tokens)
@@ -58,9 +56,7 @@ def test_free_text_is_that_of_a_plain_loop_and_feeds_each_token_once(
 
 @_FEW
 @given(_FAMILY, _PROMPTS, _OPTIONS)
-def test_a_choice_without_forcing_is_greedy_over_the_tokens_that_some_option_allows(
-    family: str, prompt: str, options: list[str]
-) -> None:
+def test_a_choice_without_forcing_is_greedy_over_the_tokens_that_some_option_allows(family: str, prompt: str, options: list[str]) -> None:
     model = random_model(family)
     accepted = [option.encode() for option in options]
     state = continuous(generate.choice(model, options, force=False))(prompt)
@@ -96,31 +92,22 @@ def test_forced_tokens_follow_their_law(options: list[str], data: st.DataObject)
 
 @_FEW
 @given(_FAMILY, st.lists(_PROMPTS, min_size=1, max_size=3), _OPTIONS, st.integers(0, 2**32))
-def test_logprobs_are_those_of_one_whole_forward_over_the_final_ids(
-    family: str, prompts: list[str], options: list[str], seed: int
-) -> None:
+def test_logprobs_are_those_of_one_whole_forward_over_the_final_ids(family: str, prompts: list[str], options: list[str], seed: int) -> None:
     model = random_model(family)
     state = continuous(generate.choice(model, options))(prompts)
-    state = continuous(generate.text(model, sampler=samplers.multinomial(temperature=1.5)))(
-        state.append(" and "), max_tokens=4, rng=seed
-    )
+    state = continuous(generate.text(model, sampler=samplers.multinomial(temperature=1.5)))(state.append(" and "), max_tokens=4, rng=seed)
     assert len(prompts) == len(state.rows)
     for group in state.rows:
         for row in group:
             scores = rescored(model, row.token_ids)
-            wanted = [
-                score if bytes([kind]) in (GENERATED, FORCED) else 0.0
-                for score, kind in zip(scores, row.kinds, strict=True)
-            ]
+            wanted = [score if bytes([kind]) in (GENERATED, FORCED) else 0.0 for score, kind in zip(scores, row.kinds, strict=True)]
             assert wanted == pytest.approx(list(row.logprobs), abs=1e-9)
             assert sum(wanted) + ends_of(row) == pytest.approx(row.weight, abs=1e-9)
 
 
 @_FEW
 @given(_FAMILY, _PROMPTS, st.lists(st.integers(1, 5), min_size=1, max_size=4), st.integers(0, 2**32))
-def test_the_same_seed_gives_the_same_tokens_whole_or_in_parts(
-    family: str, prompt: str, parts: list[int], seed: int
-) -> None:
+def test_the_same_seed_gives_the_same_tokens_whole_or_in_parts(family: str, prompt: str, parts: list[int], seed: int) -> None:
     model = random_model(family)
     write = continuous(generate.text(model, sampler=samplers.multinomial(top_k=30, temperature=2.0)))
     with model.meter() as whole_meter:
@@ -137,10 +124,7 @@ def test_the_same_seed_gives_the_same_tokens_whole_or_in_parts(
 
 _SCHEMA = {
     "type": "object",
-    "properties": {
-        "name": {"enum": ["an apple", "anna", "é"]},
-        "age": {"type": "integer", "minimum": 0, "maximum": 120},
-    },
+    "properties": {"name": {"enum": ["an apple", "anna", "é"]}, "age": {"type": "integer", "minimum": 0, "maximum": 120}},
     "required": ["name", "age"],
     "additionalProperties": False,
 }
@@ -148,9 +132,7 @@ _SCHEMA = {
 
 @_FEW
 @given(_FAMILY, _PROMPTS, st.integers(1, 6), st.integers(0, 2**32), st.booleans())
-def test_a_cut_constraint_is_resumed_as_if_it_had_not_been_cut(
-    family: str, prompt: str, part: int, seed: int, force: bool
-) -> None:
+def test_a_cut_constraint_is_resumed_as_if_it_had_not_been_cut(family: str, prompt: str, part: int, seed: int, force: bool) -> None:
     model = random_model(family)
     generator = generate.json(model, _SCHEMA, sampler=samplers.multinomial(), force=force)
     write = continuous(generator)
@@ -169,15 +151,8 @@ def test_a_cut_constraint_is_resumed_as_if_it_had_not_been_cut(
 
 
 @_SOME
-@given(
-    _FAMILY,
-    st.lists(_PROMPTS, min_size=2, max_size=5),
-    st.integers(0, 2**32),
-    st.sampled_from(["text", "choice", "json"]),
-)
-def test_a_row_in_a_batch_is_what_it_is_alone_with_its_seed(
-    family: str, prompts: list[str], seed: int, kind: str
-) -> None:
+@given(_FAMILY, st.lists(_PROMPTS, min_size=2, max_size=5), st.integers(0, 2**32), st.sampled_from(["text", "choice", "json"]))
+def test_a_row_in_a_batch_is_what_it_is_alone_with_its_seed(family: str, prompts: list[str], seed: int, kind: str) -> None:
     model = random_model(family)
     sampler = samplers.multinomial(2, top_p=0.95, temperature=1.3)
     generators: dict[str, Generator] = {
@@ -195,9 +170,7 @@ def test_a_row_in_a_batch_is_what_it_is_alone_with_its_seed(
 
 @_FEW
 @given(_FAMILY, _PROMPTS, _OPTIONS, st.text("abc é🙂", max_size=6))
-def test_a_chain_feeds_nothing_twice_and_older_states_stay_valid(
-    family: str, prompt: str, options: list[str], added: str
-) -> None:
+def test_a_chain_feeds_nothing_twice_and_older_states_stay_valid(family: str, prompt: str, options: list[str], added: str) -> None:
     model = random_model(family)
     pick, write = continuous(generate.choice(model, options)), continuous(generate.text(model))
     first = pick(prompt)
@@ -239,19 +212,12 @@ def test_the_cache_of_a_state_goes_on_in_plain_transformers(family: str, prompts
         ).logits
     for row, prompt_ids in enumerate(ids.tolist()):
         with torch.no_grad():
-            wanted = model.hugging_face(
-                input_ids=torch.tensor([prompt_ids[missing[row] :]], device=model.device)
-            ).logits[0, -1]
+            wanted = model.hugging_face(input_ids=torch.tensor([prompt_ids[missing[row] :]], device=model.device)).logits[0, -1]
         assert_close(wanted, logits[row, -1], 1e-8)
 
 
 @_SOME
-@given(
-    _FAMILY,
-    _PROMPTS,
-    st.lists(st.text("aben t", min_size=1, max_size=4), min_size=1, max_size=3),
-    st.integers(0, 2**32),
-)
+@given(_FAMILY, _PROMPTS, st.lists(st.text("aben t", min_size=1, max_size=4), min_size=1, max_size=3), st.integers(0, 2**32))
 def test_stop_texts_cut_exactly_before_the_first_of_them(family: str, prompt: str, stops: list[str], seed: int) -> None:
     model = random_model(family)
     expression = fsm.regex("[abent ]{30}")
@@ -261,11 +227,7 @@ def test_stop_texts_cut_exactly_before_the_first_of_them(family: str, prompt: st
         cut = continuous(generator)(prompt, rng=seed, stop_at=stops)
     text = uncut.value
     ends = {text.index(stop) + len(stop) for stop in stops if stop in text}
-    start = (
-        min((min(text.index(s) for s in stops if text.find(s) + len(s) == min(ends) and s in text)) for _ in [0])
-        if ends
-        else 30
-    )
+    start = min((min(text.index(s) for s in stops if text.find(s) + len(s) == min(ends) and s in text)) for _ in [0]) if ends else 30
     assert prompt + text[:start] == str(cut)
     again = continuous(generate.text(model))(cut, max_tokens=2)
     ids = list(_rows(cut)[0])
@@ -281,9 +243,7 @@ def test_stop_texts_cut_exactly_before_the_first_of_them(family: str, prompt: st
     st.integers(0, 2**32),
     st.lists(st.sampled_from(["a", "re", "é", " ", "ab"]), max_size=2),
 )
-def test_a_stream_joins_to_the_values_of_a_call(
-    family: str, prompts: list[str], samples: int, seed: int, stops: list[str]
-) -> None:
+def test_a_stream_joins_to_the_values_of_a_call(family: str, prompts: list[str], samples: int, seed: int, stops: list[str]) -> None:
     model = random_model(family)
     generator = generate.text(model, sampler=samplers.multinomial(samples, temperature=4.0))
     wanted = generator(prompts, max_tokens=12, rng=seed, stop_at=stops)

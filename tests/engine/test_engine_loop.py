@@ -68,14 +68,7 @@ def _write(
 ) -> list[StateRow]:
     counts = Meter()
     rows = [
-        row_of(
-            StateRow.of_prompt(ids, RandomStream(7, batch)),
-            steering,
-            model,
-            counts=counts,
-            max_tokens=max_tokens,
-            sampler=sampler,
-        )
+        row_of(StateRow.of_prompt(ids, RandomStream(7, batch)), steering, model, counts=counts, max_tokens=max_tokens, sampler=sampler)
         for batch, (ids, steering) in enumerate(zip(prompts, policies, strict=True))
     ]
     done = finished(Job(rows, counts), Engine(model))
@@ -263,9 +256,7 @@ def test_only_one_of_several_policies_may_fork() -> None:
 
 def test_what_another_policy_wants_holds_in_every_fork() -> None:
     model = random_model()
-    fork = Planned(
-        lambda state, row: [Branch(sample_mask=~TokenSet.of([40 + i])) for i in range(2 if state == 1 else 1)]
-    )
+    fork = Planned(lambda state, row: [Branch(sample_mask=~TokenSet.of([40 + i])) for i in range(2 if state == 1 else 1)])
     narrow = Planned(lambda state, row: [Branch(sample_mask=TokenSet.of([40, 41]))])
     done = finished(job_of(model, _ids("the"), [fork, narrow], seed=7, max_tokens=3), Engine(model))
     assert {row.token_ids[3] for row in done.values()} == {40, 41}
@@ -318,9 +309,7 @@ def test_policies_that_exclude_each_other_are_a_dead_end() -> None:
 def test_masks_of_several_policies_are_intersected() -> None:
     left = Planned(lambda state, row: [Branch(sample_mask=TokenSet.of([10, 11, 12]))])
     right = Planned(lambda state, row: [Branch(sample_mask=TokenSet.of([11, 12, 13]))])
-    (row,) = _write(
-        random_model(), [_ids("the")], [[left, right]], sampler=multinomial(temperature=50.0), max_tokens=40
-    )
+    (row,) = _write(random_model(), [_ids("the")], [[left, right]], sampler=multinomial(temperature=50.0), max_tokens=40)
     assert {11, 12} == set(row.token_ids[2:])
 
 
@@ -369,9 +358,7 @@ def test_rows_leave_the_batch_when_they_end() -> None:
 
 
 def test_a_dead_end_says_what_was_asked_for_and_by_which_keyword() -> None:
-    digits = [
-        i for i, data in enumerate(random_model().tokenizer.token_bytes) if data and data.strip(b"-0123456789") == b""
-    ]
+    digits = [i for i, data in enumerate(random_model().tokenizer.token_bytes) if data and data.strip(b"-0123456789") == b""]
     model = scripted_model(lambda ids: dict.fromkeys(digits, -float("inf")))
     schema = {"type": "object", "properties": {"age": {"type": "integer", "minimum": 10}}, "required": ["age"]}
     state = continuous(generate.json(model, schema))(">")

@@ -42,9 +42,7 @@ MASKS = st.one_of(
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @given(masks=st.lists(MASKS, min_size=1, max_size=4), is_repeated=st.booleans())
 @settings(deadline=None)
-def test_masked_logits_are_those_of_the_tokens_in_the_mask(
-    dtype: torch.dtype, masks: list[TokenSet], is_repeated: bool
-) -> None:
+def test_masked_logits_are_those_of_the_tokens_in_the_mask(dtype: torch.dtype, masks: list[TokenSet], is_repeated: bool) -> None:
     masks = [masks[0]] * len(masks) if is_repeated else masks
     logits = torch.randn((len(masks), VOCAB_SIZE), dtype=dtype, generator=torch.Generator().manual_seed(1))
     before, masker = logits.clone(), Masker()
@@ -62,9 +60,7 @@ def test_masked_logits_are_those_of_the_tokens_in_the_mask(
 def test_few_ids_are_told_one_by_one(ids: list[int], vocab_size: int, most: int) -> None:
     expected = sorted({token_id for token_id in ids if token_id < vocab_size})
     found = TokenSet.of(ids).few_ids(vocab_size, most)
-    assert (found is None) == (
-        len({token_id // 32 for token_id in ids if token_id // 32 <= (vocab_size - 1) // 32}) > most
-    )
+    assert (found is None) == (len({token_id // 32 for token_id in ids if token_id // 32 <= (vocab_size - 1) // 32}) > most)
     assert found is None or found.tolist() == expected
 
 
@@ -76,9 +72,7 @@ def line(seed: int) -> torch.Tensor:
     return torch.randn(LOGITS_VOCAB_SIZE, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
 
 
-@given(
-    MOVES, st.integers(0, 5), st.integers(0, 6), st.sets(st.integers(0, LOGITS_VOCAB_SIZE - 1), min_size=1, max_size=9)
-)
+@given(MOVES, st.integers(0, 5), st.integers(0, 6), st.sets(st.integers(0, LOGITS_VOCAB_SIZE - 1), min_size=1, max_size=9))
 def test_what_is_known_of_a_place_is_what_was_put_there(
     moves: list[tuple[str, int]], num_places: int, num_whole: int, allowed: set[int]
 ) -> None:
@@ -116,9 +110,7 @@ def test_what_is_known_of_a_place_is_what_was_put_there(
         assert sum(tensor.nbytes for tensor in kept.tensors) <= num_whole * LOGITS_VOCAB_SIZE * 8
 
 
-def test_the_newest_are_whole_as_far_as_the_budget_reaches_and_older_ones_are_reduced(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_newest_are_whole_as_far_as_the_budget_reaches_and_older_ones_are_reduced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kept_logits, "NUM_LARGEST", 10)
     kept = KeptLogits(9, 3 * LOGITS_VOCAB_SIZE * 8)
     for index in range(1, 8):
@@ -321,9 +313,7 @@ def test_a_trail_that_is_cut_is_left() -> None:
 
 
 def test_records_after_the_first_take_fewer_forwards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        StepCosts, "width", lambda costs, *_: costs.num_pending + 16
-    )  # else it depends on what forwards take
+    monkeypatch.setattr(StepCosts, "width", lambda costs, *_: costs.num_pending + 16)  # else it depends on what forwards take
     names = [("Ana", "Porto", "lamps"), ("Bea", "Lyon", "forks"), ("Cyd", "Oslo", "desks"), ("Dov", "Rome", "chairs")]
     texts = {n: f'{{"name":"{n}","city":"{c}","item":"{i}"}}' for n, c, i in names}
 
@@ -342,9 +332,7 @@ def test_records_after_the_first_take_fewer_forwards(monkeypatch: pytest.MonkeyP
     assert 3 * min(forwards[4:]) <= forwards[0]
 
 
-_STEPS = st.lists(
-    st.one_of(st.lists(st.integers(0, 3), min_size=1, max_size=6), st.integers(0, 8)), min_size=1, max_size=8
-)
+_STEPS = st.lists(st.one_of(st.lists(st.integers(0, 3), min_size=1, max_size=6), st.integers(0, 8)), min_size=1, max_size=8)
 
 
 @given(_STEPS)
@@ -360,9 +348,7 @@ def test_an_index_finds_what_a_search_finds(steps: list[list[int] | int]) -> Non
             row = row + step
         index.follow(row)
         for size in SIZES:
-            places = [
-                i for i in range(size, len(row)) if row[i - size : i] == row[len(row) - size :] and len(row) >= size
-            ]
+            places = [i for i in range(size, len(row)) if row[i - size : i] == row[len(row) - size :] and len(row) >= size]
             assert (places[-1] if places else None) == index.find(row, size)
             if places:
                 assert index.is_only(places[-1], size) == (len(places) == 1)
@@ -389,9 +375,7 @@ class Random:
     st.booleans(),
     st.booleans(),
 )
-def test_whatever_is_proposed_the_text_is_the_same(
-    script: list[tuple[int, int]], seed: int, kind: str, heal: bool, bans: bool
-) -> None:
+def test_whatever_is_proposed_the_text_is_the_same(script: list[tuple[int, int]], seed: int, kind: str, heal: bool, bans: bool) -> None:
     model = random_model()
     sampler = samplers.multinomial(2, temperature=2.0, frequency_penalty=0.2 * (seed % 2))
     generator = {

@@ -56,9 +56,7 @@ def test_exclusions_are_a_dict_of_places_that_forgets_those_behind(steps: list[t
 # -- a row beside a plain search ----------------------------------------------------------------------------------------
 
 Ids = tuple[int, ...]
-Refusal = tuple[
-    int, frozenset[int] | None, frozenset[int] | None
-]  # how far back, what is excluded there, what is avoided
+Refusal = tuple[int, frozenset[int] | None, frozenset[int] | None]  # how far back, what is excluded there, what is avoided
 
 
 def number(*key: object) -> int:
@@ -211,9 +209,7 @@ def rule_of(seed: int, *, ends: bool, proves: bool) -> Callable[[Ids], Refusal |
         back = min(len(ids), number(seed, "back", ids) % 3 + (not ends))
         here = frozenset({ids[-back] if back else EOS})
         more = here | {LETTERS[number(seed, "more", ids) % len(LETTERS)]}
-        return [(back, here, None), (back, None, here), (back, here, more), (back, more, None)][
-            number(seed, "k", ids) % 4
-        ]
+        return [(back, here, None), (back, None, here), (back, here, more), (back, more, None)][number(seed, "k", ids) % 4]
 
     return rule
 
@@ -339,13 +335,7 @@ def test_what_is_possible_is_found_and_what_is_not_fails(language_seed: int, see
 
 
 POLICIES = st.lists(
-    st.tuples(
-        SEEDS,
-        st.booleans(),
-        st.one_of(st.none(), st.integers(0, 12)),
-        st.one_of(st.none(), st.integers(1, 4)),
-        st.booleans(),
-    ),
+    st.tuples(SEEDS, st.booleans(), st.one_of(st.none(), st.integers(0, 12)), st.one_of(st.none(), st.integers(1, 4)), st.booleans()),
     min_size=1,
     max_size=2,
 )
@@ -377,10 +367,7 @@ def test_a_row_goes_back_as_a_plain_search(
     assert wanted == outcome(row)
     assert sum(search.retries.values()) == row.retries
     if wanted is not None:
-        plain = {
-            (index + len(PROMPT), place.retries, place.policy + (place.policy >= at)): place
-            for index, place in search.places.items()
-        }
+        plain = {(index + len(PROMPT), place.retries, place.policy + (place.policy >= at)): place for index, place in search.places.items()}
         found = {(place.index, place.retries, place.policy): place for place in row.piece.policies.exclusions}
         assert plain.keys() == found.keys()
         for key, place in plain.items():
@@ -543,6 +530,4 @@ def test_a_forced_text_stands_unless_its_first_token_was_refused_there(seed: int
     assert (appended.retries, moved.retries) == (1, 2)
     assert moved.piece_ids[2:4] == appended.piece_ids[2:4][::-1]
     assert moved.piece_ids[:1] == appended.piece_ids[:1]
-    assert (
-        moved.piece_ids[1] != appended.piece_ids[1]
-    )  # it stands behind another letter than the one it was refused behind
+    assert moved.piece_ids[1] != appended.piece_ids[1]  # it stands behind another letter than the one it was refused behind

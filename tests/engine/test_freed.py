@@ -43,9 +43,7 @@ def mutual() -> dict[str, Any]:
                 "properties": {"b": {"$ref": "#/$defs/b"}, "x": {"not": {"const": "q"}}},
                 "additionalProperties": {"$ref": "#/$defs/a"},
             },
-            "b": {
-                "anyOf": [{"$ref": "#/$defs/a"}, {"type": "array", "items": {"$ref": "#/$defs/b"}, "uniqueItems": True}]
-            },
+            "b": {"anyOf": [{"$ref": "#/$defs/a"}, {"type": "array", "items": {"$ref": "#/$defs/b"}, "uniqueItems": True}]},
         },
     }
 
@@ -195,9 +193,7 @@ def test_a_part_of_a_recursive_language_keeps_its_rules() -> None:
 def test_what_is_left_of_a_language_that_is_gone_says_so() -> None:
     rules = Rules()
     rule = rules.rule("list")
-    rule.define(
-        nodes.alternation((nodes.literal(b"x"), nodes.sequence((nodes.literal(b"("), rule.term, nodes.literal(b")")))))
-    )
+    rule.define(nodes.alternation((nodes.literal(b"x"), nodes.sequence((nodes.literal(b"("), rule.term, nodes.literal(b")"))))))
     whole = rules.entrance(rule)
     inside = rule.term
     del rules

@@ -31,30 +31,14 @@ from outlines_cont import (
 )
 from outlines_cont.engine.drafting.lengths import StepCosts
 from outlines_cont.engine.guidance import guided_logits
-from outlines_cont.errors import (
-    ContextLengthError,
-    EmptyPrompt,
-    IncompleteOutput,
-    InvalidLogits,
-    KVBudgetError,
-    OptionError,
-    UnknownOption,
-)
+from outlines_cont.errors import ContextLengthError, EmptyPrompt, IncompleteOutput, InvalidLogits, KVBudgetError, OptionError, UnknownOption
 from outlines_cont.generation.call import Call
 from outlines_cont.generation.options import Options
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.sampling import TokenCounts
 from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import RandomStream
-from tests.fakes import (
-    BOS,
-    EOS,
-    FakeTokenizer,
-    random_model,
-    random_network,
-    recurrent_network,
-    scripted_model,
-)
+from tests.fakes import BOS, EOS, FakeTokenizer, random_model, random_network, recurrent_network, scripted_model
 from tests.oracle import ends_of, next_logits, rescored
 from tests.plain_loop import PlainRow
 
@@ -68,9 +52,7 @@ def by_hand(model: HuggingFaceModel, ids: Sequence[int], negative: Sequence[int]
     return (scale * positive + (1 - scale) * other).log_softmax(-1)
 
 
-def greedy_by_hand(
-    model: HuggingFaceModel, prompt: str, guidance: Guidance, count: int, *, written: Sequence[int] = ()
-) -> list[int]:
+def greedy_by_hand(model: HuggingFaceModel, prompt: str, guidance: Guidance, count: int, *, written: Sequence[int] = ()) -> list[int]:
     """What is drawn behind a prompt and what was written already, without a constraint."""
     ids, negative = ids_of(model, prompt), ids_of(model, guidance.negative_prompt)
     found = list(written)
@@ -124,9 +106,7 @@ def test_greedy_text_is_that_of_transformers(scale: float) -> None:
 
 def test_log_probabilities_are_the_models_and_sampled_ones_those_of_the_guided_law() -> None:
     model = random_model()
-    state = continuous(generate.text(model, sampler=samplers.multinomial(2)))(
-        "the name", rng=3, max_tokens=7, guidance=GREEN
-    )
+    state = continuous(generate.text(model, sampler=samplers.multinomial(2)))("the name", rng=3, max_tokens=7, guidance=GREEN)
     negative = ids_of(model, GREEN.negative_prompt)
     text = [i for i, data in enumerate(model.tokenizer.token_bytes) if data is not None or i in model.eos_token_ids]
     for row in state.rows[0]:
@@ -165,10 +145,7 @@ def test_sampled_texts_have_the_law_of_an_enumeration() -> None:
         following = {text[len(prefix) :][:1] for text in texts if text.startswith(prefix)}
         ids = {text: tokenizer._ids[text.encode()] if text else EOS for text in following}
         odds = {
-            text: math.exp(
-                scale * logprob(b"+", prefix.encode(), token_id)
-                + (1 - scale) * logprob(b"-", prefix.encode(), token_id)
-            )
+            text: math.exp(scale * logprob(b"+", prefix.encode(), token_id) + (1 - scale) * logprob(b"-", prefix.encode(), token_id))
             for text, token_id in ids.items()
         }
         return {text: x / sum(odds.values()) for text, x in odds.items()}
@@ -289,11 +266,7 @@ def test_a_sampler_of_ones_own_sees_the_guided_logits() -> None:
     ids, found = ids_of(model, "the"), piece(state)
     text = model.tokenizer.text_bytes(found).decode()
     law = by_hand(model, ids, ids_of(model, GREEN.negative_prompt), GREEN.scale)
-    words = [
-        i
-        for i, data in enumerate(model.tokenizer.token_bytes)
-        if data and data.isalpha() and data.islower() and len(data) <= 4
-    ]
+    words = [i for i, data in enumerate(model.tokenizer.token_bytes) if data and data.isalpha() and data.islower() and len(data) <= 4]
     words = [i for i in words if data_of(model, i).decode().isascii()]
     assert len(text) == 4
     assert found[0] == words[int(law[words].argmin())]
@@ -331,9 +304,7 @@ def test_of_several_ways_around_a_ban_the_one_that_the_guided_law_prefers_is_tak
         ids = ids_of(model, prompt)
         steering = generator.policies(Options.of(options))
         stream = RandomStream(0)
-        plain = PlainRow(
-            model, ids, [False] * len(ids), steering, samplers.greedy(), stream, 8, negative=negative
-        ).run()
+        plain = PlainRow(model, ids, [False] * len(ids), steering, samplers.greedy(), stream, 8, negative=negative).run()
         row = state.rows[batch][0]
         assert row.piece is not None
         assert (plain.ids, plain.retries) == (piece(state, batch), row.piece.retries)
@@ -341,9 +312,7 @@ def test_of_several_ways_around_a_ban_the_one_that_the_guided_law_prefers_is_tak
 
 @pytest.mark.parametrize("family", ["mamba2", "llama", "gpt2", "mistral"])
 def test_models_of_every_kind_write_what_whole_forwards_say(family: str) -> None:
-    model = (
-        recurrent_model() if family == "mamba2" else models.from_transformers(random_network(family), FakeTokenizer())
-    )
+    model = recurrent_model() if family == "mamba2" else models.from_transformers(random_network(family), FakeTokenizer())
     prompts, guidance = ["the name", "a"], [GREEN, Guidance("yes", -1)]
     expected = [greedy_by_hand(model, prompt, one, 3) for prompt, one in zip(prompts, guidance, strict=True)]
     generator = continuous(generate.text(model))
@@ -364,9 +333,7 @@ def test_rows_that_run_one_by_one_go_back_with_both_sequences(make: Callable[[],
         state = continuous(generator)("the", guidance=GREEN, **banned)
     ids, row = ids_of(model, "the"), state.rows[0][0]
     steering, negative = generator.policies(Options.of(banned)), (ids_of(model, GREEN.negative_prompt), GREEN.scale)
-    plain = PlainRow(
-        model, ids, [False] * len(ids), steering, samplers.greedy(), RandomStream(0), 4, negative=negative
-    ).run()
+    plain = PlainRow(model, ids, [False] * len(ids), steering, samplers.greedy(), RandomStream(0), 4, negative=negative).run()
     assert row.piece is not None
     assert row.piece.retries
     assert (plain.ids, plain.retries) == (piece(state), row.piece.retries)
@@ -388,9 +355,7 @@ class Copied:
 def test_guessed_tokens_are_read_by_both_sequences_at_once_and_drawn_from_the_guided_law(
     constraint: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        StepCosts, "width", lambda costs, *_: costs.num_pending + 8
-    )  # else it follows from what forwards take
+    monkeypatch.setattr(StepCosts, "width", lambda costs, *_: costs.num_pending + 8)  # else it follows from what forwards take
     model, draw = random_model(), samplers.multinomial(temperature=1.5)
     made = generate.regex(model, constraint, sampler=draw) if constraint else generate.text(model, sampler=draw)
     prompts, guidance = ["the name", "a"], [GREEN, None]
@@ -488,21 +453,15 @@ def test_logits_that_are_no_numbers_behind_the_negative_prompt_fail_their_row_al
 
 
 @pytest.mark.parametrize("scale", [0.0, 0.5, 3.0, -2.0])
-def test_a_minus_infinity_is_the_models_and_where_only_the_negative_prompt_has_it_nothing_is_guided(
-    scale: float,
-) -> None:
+def test_a_minus_infinity_is_the_models_and_where_only_the_negative_prompt_has_it_nothing_is_guided(scale: float) -> None:
     positive, negative = torch.tensor([2.0, 1.0, -math.inf, -math.inf]), torch.tensor([0.0, -math.inf, 1.0, -math.inf])
     found = guided_logits(positive, negative, scale)
     own, other = positive.log_softmax(-1), negative.log_softmax(-1)
-    assert found.tolist() == pytest.approx(
-        [float(scale * own[0] + (1 - scale) * other[0]), float(own[1]), -math.inf, -math.inf]
-    )
+    assert found.tolist() == pytest.approx([float(scale * own[0] + (1 - scale) * other[0]), float(own[1]), -math.inf, -math.inf])
 
     model = scripted_model(lambda ids: {66: -math.inf, 67: 1.0} if 90 in ids else {67: -math.inf, 68: 2.0})
     draw = samplers.multinomial(60)
-    state = continuous(generate.regex(model, "[?-E]", sampler=draw, force=False))(
-        "W", rng=2, guidance=Guidance([91], scale)
-    )
+    state = continuous(generate.regex(model, "[?-E]", sampler=draw, force=False))("W", rng=2, guidance=Guidance([91], scale))
     assert state.errors == [[None] * 60]
     assert "?" not in state.values[0]
 

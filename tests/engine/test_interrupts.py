@@ -88,12 +88,7 @@ def _runs(model: HuggingFaceModel) -> list[Call]:
         (generate.choice(model, ["yes", "no", "an"], sampler=beams, force=False), "a", {"rng": 4}),
     ]  # fmt: skip
     return [
-        Call(
-            maker,
-            prompt,
-            Options.of({name: value for name, value in options.items() if name != "rng"}),
-            rng=options["rng"],
-        )
+        Call(maker, prompt, Options.of({name: value for name, value in options.items() if name != "rng"}), rng=options["rng"])
         for maker, prompt, options in made
     ]
 
@@ -106,9 +101,7 @@ def _written(state: SequenceState) -> list[Any]:
 
 
 def _scores(state: SequenceState) -> list[float]:
-    return [
-        score for group in state.rows for row in group for score in (*row.logprobs, *row.sampling_logprobs, row.score)
-    ]
+    return [score for group in state.rows for row in group for score in (*row.logprobs, *row.sampling_logprobs, row.score)]
 
 
 # A step has some 2,000 lines here. By default every 101st of a step is tried, others in the next one.
@@ -190,10 +183,7 @@ def test_a_call_that_is_interrupted_lets_its_own_rows_go_and_no_others() -> None
     model = models.from_transformers(random_network("llama"), FakeTokenizer())
     draw = continuous(generate.text(model, sampler=samplers.multinomial()))
     wanted = [list(draw("the name", max_tokens=6, rng=seed)) for seed in range(4)]
-    streams = [
-        generate.text(model, sampler=samplers.multinomial()).stream("the name", max_tokens=6, rng=seed)
-        for seed in range(4)
-    ]
+    streams = [generate.text(model, sampler=samplers.multinomial()).stream("the name", max_tokens=6, rng=seed) for seed in range(4)]
     texts = [next(stream) for stream in streams]
     for at in range(1, 2000, 131):
         try:

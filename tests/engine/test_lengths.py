@@ -47,9 +47,7 @@ def test_the_report_names_what_may_be_of_any_length() -> None:
         "name": "maxLength", "nick/anyOf/0": "maxLength", "tags": "maxItems", "tags/items": "maxLength",
         "ages": "maxProperties", "other": "type",
     }  # fmt: skip
-    assert {f"#/properties/{at}": bound for at, bound in properties.items()} == dict(
-        fsm.json_schema(Person).report.unbounded
-    )
+    assert {f"#/properties/{at}": bound for at, bound in properties.items()} == dict(fsm.json_schema(Person).report.unbounded)
     found = fsm.json_schema(Pair).report.unbounded  # each once, where it is written
     assert tuple((f"#/$defs/Person/properties/{at}", bound) for at, bound in properties.items()) == found
 
@@ -85,12 +83,7 @@ def test_a_schema_is_bounded_by_all_that_holds_for_a_value(schema: Any, unbounde
 def test_what_is_bounded_from_outside_is_not_named() -> None:
     string = fsm.json_schema({"type": "string"})
     named = (("#", "maxLength"),)
-    assert (
-        named
-        == (string + "x").report.unbounded
-        == ("a" | string).report.unbounded
-        == (string + string).report.unbounded
-    )
+    assert named == (string + "x").report.unbounded == ("a" | string).report.unbounded == (string + string).report.unbounded
     assert () == (string & fsm.regex(".{9}")).report.unbounded == (~string).report.unbounded
 
 
@@ -109,9 +102,7 @@ def test_lengths_are_told_once_where_no_call_bounds_them(monkeypatch: pytest.Mon
     model = random_model()
     model.memo.pop("told_lengths", None)
     short = generate.json(model, {"type": "string", "maxLength": 1})
-    long = generate.json(
-        model, {"type": "array", "minItems": 30, "items": {"type": "integer", "minimum": 0, "maximum": 9}}
-    )
+    long = generate.json(model, {"type": "array", "minItems": 30, "items": {"type": "integer", "minimum": 0, "maximum": 9}})
     with warnings.catch_warnings(action="error"):
         continuous(short)("a")
         state = continuous(long)("a", max_tokens=4)
@@ -122,9 +113,7 @@ def test_lengths_are_told_once_where_no_call_bounds_them(monkeypatch: pytest.Mon
     assert [(UnboundedWarning, True)] == [(one.category, bool(re.search(said, str(one.message)))) for one in told[:1]]
     assert __file__ == told[0].filename  # the line of the user
     with pytest.warns(LengthWarning) as again:
-        assert {"length"} == {
-            done.finish_reasons[0][0] for done in (continuous(long)("a"), continuous(long).resume(state))
-        }
+        assert {"length"} == {done.finish_reasons[0][0] for done in (continuous(long)("a"), continuous(long).resume(state))}
     assert [LengthWarning, LengthWarning] == [one.category for one in again]  # they were cut
 
 
@@ -160,20 +149,14 @@ def _some(**keywords: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any
 
 # None of them excludes another: what is named inside of what cannot be is no error.
 _STRINGS = st.one_of(
-    _some(
-        minLength=_COUNTS,
-        maxLength=st.integers(3, 6),
-        pattern=st.sampled_from(["^a{1,3}$", "b", "^x*$", "^(y|z{2,})$"]),
-    ),
+    _some(minLength=_COUNTS, maxLength=st.integers(3, 6), pattern=st.sampled_from(["^a{1,3}$", "b", "^x*$", "^(y|z{2,})$"])),
     st.sampled_from([{"format": "date"}, {"format": "uuid"}, {"format": "email", "maxLength": 90}]),
 ).map(lambda schema: {"type": "string", **schema})
 _SCALARS = _STRINGS | st.sampled_from([{"const": "c"}, {"enum": ["a", "b"]}, {"type": "boolean"}, {"type": "null"}])
 
 
 def _containers(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
-    arrays = _some(
-        items=inner, maxItems=st.integers(1, 3), prefixItems=st.lists(inner, min_size=1, max_size=2), minItems=_COUNTS
-    )
+    arrays = _some(items=inner, maxItems=st.integers(1, 3), prefixItems=st.lists(inner, min_size=1, max_size=2), minItems=_COUNTS)
     objects = _some(
         properties=st.dictionaries(st.sampled_from("ab"), inner, max_size=2),
         additionalProperties=inner | st.booleans(),
@@ -211,9 +194,7 @@ def _is_infinite(node: Node) -> bool | None:
         new = sources[state] - live
         queue += new
         live |= new
-    left = {
-        state: len(targets[state] & live) for state in live
-    }  # states without a way on are taken away, one after the other
+    left = {state: len(targets[state] & live) for state in live}  # states without a way on are taken away, one after the other
     ended = [state for state in live if not left[state]]
     for state in ended:
         for source in sources[state] & live:

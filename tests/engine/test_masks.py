@@ -86,10 +86,7 @@ def test_a_negative_id_is_refused() -> None:
     ("arguments", "message"),
     [
         ({"backtrack": -1}, "`backtrack` is a number of tokens, 0 or more, got -1"),
-        (
-            {"ff_tokens": [[1], [2]]},
-            "at most one sequence in `ff_tokens` without a `sample_mask`, got 2. Give the mask",
-        ),
+        ({"ff_tokens": [[1], [2]]}, "at most one sequence in `ff_tokens` without a `sample_mask`, got 2. Give the mask"),
         ({"sample_mask": TokenSet.all, "ff_tokens": [[]]}, "is empty"),
     ],
 )
@@ -115,9 +112,7 @@ class _Says(Policy[int]):
 
 
 @given(st.lists(_IDS, min_size=2, max_size=4), st.lists(_IDS, max_size=3), st.integers(0, 3))
-def test_each_branch_of_a_fork_is_drawn_under_the_masks_of_the_others(
-    forks: list[set[int]], masks: list[set[int]], place: int
-) -> None:
+def test_each_branch_of_a_fork_is_drawn_under_the_masks_of_the_others(forks: list[set[int]], masks: list[set[int]], place: int) -> None:
     row: Any = SimpleNamespace(token_ids=[1])
     forking = _Says(*(Branch(sample_mask=TokenSet.of(ids)) for ids in forks))
     policies = [_Says(Branch(sample_mask=TokenSet.of(ids))) for ids in masks]
@@ -352,9 +347,7 @@ def test_a_wrong_mask_for_a_conversation_is_an_option_error_and_nothing_is_drawn
         assert conversation.state.rows[0][0].stream.drawn == 1
 
 
-@pytest.mark.parametrize(
-    "scores", [[0.0], np.zeros(VOCAB_SIZE), torch.zeros(3), torch.zeros(VOCAB_SIZE, dtype=torch.int64)]
-)
+@pytest.mark.parametrize("scores", [[0.0], np.zeros(VOCAB_SIZE), torch.zeros(3), torch.zeros(VOCAB_SIZE, dtype=torch.int64)])
 def test_wrong_scores_for_a_conversation_are_an_option_error(scores: Any) -> None:
     with BatchedExecutor(random_model(), seed=1) as executor:
         conversation = executor.create("the")

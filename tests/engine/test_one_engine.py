@@ -21,17 +21,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from outlines_cont import (
-    BatchedExecutor,
-    Conversation,
-    Guidance,
-    Mark,
-    SequenceState,
-    engine_of,
-    generate,
-    models,
-    samplers,
-)
+from outlines_cont import BatchedExecutor, Conversation, Guidance, Mark, SequenceState, engine_of, generate, models, samplers
 from outlines_cont.control import Branch, Budget, TokenSet, fixed, fork, gen, label, shared, start
 from outlines_cont.errors import ClosedError, InferenceRequired, OptionError, PromptRequired, UnsupportedModel
 from outlines_cont.kv.share import Sharing
@@ -93,15 +83,11 @@ def _controller(branch_index: int, last_backtrack: int, last_append: list[int]) 
 _WRITERS: dict[str, Callable[[HuggingFaceModel, str, int], Iterator[Any]]] = {
     "lookup": lambda model, text, seed: _drafted(model, text, seed, draft="lookup"),
     "model": lambda model, text, seed: _drafted_pattern(model, text, seed, draft=random_model("llama")),
-    "text": lambda model, text, seed: generate.text(model, sampler=samplers.multinomial()).stream(
-        text, rng=seed, max_tokens=9
-    ),
+    "text": lambda model, text, seed: generate.text(model, sampler=samplers.multinomial()).stream(text, rng=seed, max_tokens=9),
     "guided": lambda model, text, seed: generate.text(model, sampler=samplers.multinomial()).stream(
         text, rng=seed, max_tokens=7, guidance=Guidance("red of ", 1.5 - seed % 3)
     ),
-    "regex": lambda model, text, seed: generate.regex(model, "[a-c]{2}(red|green|blue){1,2}[0-9]{2}").stream(
-        text, rng=seed
-    ),
+    "regex": lambda model, text, seed: generate.regex(model, "[a-c]{2}(red|green|blue){1,2}[0-9]{2}").stream(text, rng=seed),
     "json": lambda model, text, seed: generate.json(
         model, {"enum": [{"name": "red", "age": 12}, {"name": "of"}, [1, 2, 3]]}, sampler=samplers.multinomial()
     ).stream(text, rng=seed),
@@ -209,11 +195,7 @@ class OneEngine(RuleBasedStateMachine):
         slot = self.slots[at]
         if len(slot.ids) > _LONGEST:
             return
-        new = (
-            self.tokenizer.encode_inside(text, slot.ids)
-            if slot.ids
-            else self.tokenizer.encode(text, add_special_tokens=True)
-        )
+        new = self.tokenizer.encode_inside(text, slot.ids) if slot.ids else self.tokenizer.encode(text, add_special_tokens=True)
         slot.conversation.prompt(text)
         slot.ids, slot.pending = slot.ids + new, slot.pending + len(new)
 
@@ -422,9 +404,7 @@ def test_five_hundred_random_calls(family: str, limit: int, seed: int) -> None:
         lambda: machine.save_and_load(at=int_below(6), to=int_below(6), kv=bool(int_below(2))),
         lambda: machine.close(at=int_below(6), text=texts[int_below(6)]),
         machine.a_forward_that_breaks_changes_nothing,
-        lambda: machine.begin_to_write(
-            kind=kinds[int_below(len(kinds))], text=texts[int_below(2)], seed=int_below(100)
-        ),
+        lambda: machine.begin_to_write(kind=kinds[int_below(len(kinds))], text=texts[int_below(2)], seed=int_below(100)),
         lambda: machine.go_on_writing(which=int_below(3), steps=1 + int_below(8)),
         lambda: machine.go_on_writing(which=int_below(3), steps=1 + int_below(8)),
         lambda: machine.stop_writing(which=int_below(9)),

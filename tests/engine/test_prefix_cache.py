@@ -31,9 +31,7 @@ PER_TOKEN = 2 * 2 * 2 * 8 * 8
 
 def opened(family: str = "llama", *, prefix_cache_bytes: int = PLENTY, **options: Any) -> HuggingFaceModel:
     """A model of its own, where few tokens are worth reusing."""
-    model = models.from_transformers(
-        random_network(family), FakeTokenizer(), prefix_cache_bytes=prefix_cache_bytes, **options
-    )
+    model = models.from_transformers(random_network(family), FakeTokenizer(), prefix_cache_bytes=prefix_cache_bytes, **options)
     model.prefix_cache.min_tokens = 8
     return model
 
@@ -321,10 +319,7 @@ def test_keys_and_values_from_outside_stay_with_their_state(tmp_path: Path) -> N
 def test_other_families_write_what_a_fresh_run_writes(family: str, lacking: str) -> None:
     model = opened(family)
     texts = [SYSTEM + "red", SYSTEM + "blue", SYSTEM]
-    with (
-        mock.patch.object(HuggingFaceModel, lacking, new_callable=mock.PropertyMock, return_value=False),
-        model.meter() as meter,
-    ):
+    with mock.patch.object(HuggingFaceModel, lacking, new_callable=mock.PropertyMock, return_value=False), model.meter() as meter:
         assert wanted(model, texts) == finished(model, submitted(model, texts))
         assert wanted(model, texts[:1]) == finished(model, submitted(model, texts[:1]))
     assert meter.reused_tokens >= 3 * (num_ids(SYSTEM) - 2)
@@ -484,10 +479,7 @@ def test_threads_share_one_cache() -> None:
 def test_an_interrupted_change_of_the_cache_costs_no_more_than_its_entries() -> None:
     model = opened()
     generate.text(model)(SYSTEM, max_tokens=1)
-    with (
-        mock.patch("outlines_cont.kv.prefix_cache.PrefixNode", side_effect=KeyboardInterrupt),
-        pytest.raises(KeyboardInterrupt),
-    ):
+    with mock.patch("outlines_cont.kv.prefix_cache.PrefixNode", side_effect=KeyboardInterrupt), pytest.raises(KeyboardInterrupt):
         generate.text(model)("in " + SYSTEM, max_tokens=1)
     gc.collect()
     state = continuous(generate.text(model))([SYSTEM, "in " + SYSTEM], max_tokens=2)

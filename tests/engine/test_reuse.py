@@ -29,13 +29,12 @@ PER_TOKEN = 2 * 2 * 2 * 8 * 8
 _NETWORK = random_network("llama")
 _ALONE: dict[tuple[int, ...], list[int]] = {}
 # Sequences that share beginnings of all lengths.
-_PROMPTS = st.lists(
-    st.sampled_from([(70, 71, 72, 73), (70, 71, 74), (75,), (76, 77, 78, 79, 80, 81)]), min_size=1, max_size=6
-).map(lambda parts: [0, *(token_id for part in parts for token_id in part)])
+_PROMPTS = st.lists(st.sampled_from([(70, 71, 72, 73), (70, 71, 74), (75,), (76, 77, 78, 79, 80, 81)]), min_size=1, max_size=6).map(
+    lambda parts: [0, *(token_id for part in parts for token_id in part)]
+)
 _STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("submit"), _PROMPTS),
-        st.tuples(st.sampled_from(["step", "cancel", "interrupt", "clear"]), st.integers(0, 7)),
+        st.tuples(st.just("submit"), _PROMPTS), st.tuples(st.sampled_from(["step", "cancel", "interrupt", "clear"]), st.integers(0, 7))
     ),
     min_size=6,
     max_size=30,
@@ -55,9 +54,7 @@ def test_requests_write_what_they_write_alone(
     steps: list[tuple[str, int | list[int]]], held: int, room: int | None, least: int, limit: int, stacks: bool
 ) -> None:
     budget = None if room is None else room * PER_TOKEN
-    model = models.from_transformers(
-        _NETWORK, FakeTokenizer(), prefix_cache_bytes=held * PER_TOKEN, kv_budget_bytes=budget
-    )
+    model = models.from_transformers(_NETWORK, FakeTokenizer(), prefix_cache_bytes=held * PER_TOKEN, kv_budget_bytes=budget)
     model.prefix_cache.min_tokens = 3
     engine = engine_of(model)
     engine.max_batch_tokens = limit
@@ -184,9 +181,7 @@ def test_nothing_is_left_of_many_requests(count: int) -> None:
         held.append(_resident_bytes())
     engine: Any = engine_of(model)
     assert sum(seen.values()) == 120 + count // 3 * 3
-    assert (
-        min(seen[kind] for kind in ("text", "regex", "json", "stream", "script", "raising", "cancelled")) > count // 60
-    )
+    assert min(seen[kind] for kind in ("text", "regex", "json", "stream", "script", "raising", "cancelled")) > count // 60
     assert (engine.num_running, len(engine._scheduler.waiting), len(engine._scheduler.jobs)) == (0, 0, 0)
     assert 0 < model.prefix_cache.nbytes == model.kv_store.nbytes <= 2**16
     assert threading.active_count() == threads

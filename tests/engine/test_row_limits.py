@@ -22,9 +22,7 @@ def _sampled(mask: Set[int], ends: Set[int], stops: Set[int], *, is_short: bool)
 
 
 @given(st.lists(IDS, min_size=1, max_size=6), IDS, st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=12))
-def test_a_mask_is_sampled_as_at_the_first_time(
-    masks: list[frozenset[int]], stops: frozenset[int], asked: list[tuple[int, bool]]
-) -> None:
+def test_a_mask_is_sampled_as_at_the_first_time(masks: list[frozenset[int]], stops: frozenset[int], asked: list[tuple[int, bool]]) -> None:
     first, ends = RowLimits.of(MODEL, sorted(stops)), frozenset(MODEL.eos_token_ids)
     rows = [first, replace(first, min_length=3)]  # rows of a piece share what is remembered
     sets = [TokenSet.of(mask) for mask in masks]

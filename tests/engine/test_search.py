@@ -48,9 +48,7 @@ def _continuations(model: HuggingFaceModel, token_fsm: fsm.TokenFSM, prompt: lis
     return {(*ids, -1 if t in model.eos_token_ids else t): logprobs[t] for t in allowed}
 
 
-def _textbook(
-    model: HuggingFaceModel, token_fsm: fsm.TokenFSM, prompt: list[int], beams: int, start: Found, penalty: float
-) -> Found:
+def _textbook(model: HuggingFaceModel, token_fsm: fsm.TokenFSM, prompt: list[int], beams: int, start: Found, penalty: float) -> Found:
     """Keep the best `beams` of all ended hypotheses and all continuations, until all that are kept have ended.
 
     Of several spellings of an ended text the best is kept, those of one that has not ended come after all other texts.
@@ -63,9 +61,7 @@ def _textbook(
                 pool[ids] = score
             else:
                 pool.update({more: score + p for more, p in _continuations(model, token_fsm, prompt, ids).items()})
-        ranked = sorted(
-            pool.items(), key=lambda item: -item[1] / max(len([i for i in item[0] if i >= 0]), 1) ** penalty
-        )
+        ranked = sorted(pool.items(), key=lambda item: -item[1] / max(len([i for i in item[0] if i >= 0]), 1) ** penalty)
         first: dict[tuple[bool, bytes], tuple[tuple[int, ...], float]] = {}
         later = []
         for ids, score in ranked:
@@ -97,9 +93,7 @@ def _found(state: SequenceState, prompt: list[int]) -> list[tuple[tuple[int, ...
     st.sampled_from([0.0, 1.0, 2.0]),
     st.text("abn ", min_size=1, max_size=4),
 )
-def test_beams_are_those_of_the_textbook_and_many_beams_are_exhaustive(
-    pattern: str, beams: int, penalty: float, prompt: str
-) -> None:
+def test_beams_are_those_of_the_textbook_and_many_beams_are_exhaustive(pattern: str, beams: int, penalty: float, prompt: str) -> None:
     model = random_model()
     write = generate.regex(model, pattern, sampler=samplers.beam_search(beams, length_penalty=penalty), force=False)
     ids = model.tokenizer.encode(prompt, add_special_tokens=True)
@@ -184,9 +178,7 @@ def test_beams_of_forced_text_and_batches_conform_and_are_scored_whole(family: s
 def test_the_prompt_is_fed_once_and_a_hypothesis_costs_one_token() -> None:
     model = random_model()
     with model.meter() as meter:
-        state = continuous(generate.regex(model, "[a-z]{6}", sampler=samplers.beam_search(5), force=False))(
-            "the name of"
-        )
+        state = continuous(generate.regex(model, "[a-z]{6}", sampler=samplers.beam_search(5), force=False))("the name of")
     longest = max(len(row.token_ids) for row in state.rows[0]) - state.rows[0][0].piece.start  # type: ignore[union-attr]
     prompt = state.rows[0][0].piece.start  # type: ignore[union-attr]
     assert meter.fed_tokens <= prompt + 5 * longest
@@ -220,9 +212,7 @@ def test_entries_with_fewer_hypotheses_than_others_say_so() -> None:
     missing = [error for group in state.errors for error in group if error is not None]
     assert all(isinstance(error, NoHypothesis) for error in missing)
     values = write([full[0, :1, :], narrow[0, :1, :]])
-    assert [[error is not None for error in group] for group in state.errors] == [
-        [value is None for value in group] for group in values
-    ]
+    assert [[error is not None for error in group] for group in state.errors] == [[value is None for value in group] for group in values]
 
 
 def test_the_best_of_several_is_the_one_with_the_largest_weight() -> None:

@@ -13,17 +13,7 @@ from hypothesis import strategies as st
 
 import fsm
 from fsm.terms.node import checked, literal, sequence
-from outlines_cont import (
-    BatchedExecutor,
-    Guidance,
-    SequenceState,
-    continuous,
-    engine_of,
-    generate,
-    models,
-    policies,
-    samplers,
-)
+from outlines_cont import BatchedExecutor, Guidance, SequenceState, continuous, engine_of, generate, models, policies, samplers
 from outlines_cont.engine.engine import Engine
 from outlines_cont.errors import IncompleteOutput
 from outlines_cont.generate import Generator
@@ -91,9 +81,7 @@ def options_of(pair: tuple[str, str], text: str, wanted: list[tuple[int, ...]]) 
     if "heal" in pair:
         options["heal"] = True
     if "ban" in pair:
-        more.append(
-            policies.ban([part for part in (text[1:3], text[5:6], "q") if part.strip()] or ["q"], max_retries=40)
-        )
+        more.append(policies.ban([part for part in (text[1:3], text[5:6], "q") if part.strip()] or ["q"], max_retries=40))
     if "replace" in pair:
         more.append(policies.replace({text[2:4] or "q": "ab"}, at_most=2))
     if "guidance" in pair:
@@ -164,9 +152,7 @@ def test_two_features_write_what_the_plain_loop_writes(
             assert wanted.stream.drawn == row.stream.drawn or "beam" in pair
 
 
-def written(
-    generator: Generator, start: SequenceState, options: dict[str, Any], pair: tuple[str, str]
-) -> SequenceState:
+def written(generator: Generator, start: SequenceState, options: dict[str, Any], pair: tuple[str, str]) -> SequenceState:
     """Run the engine; with `stream` through events that take back, which must tell what stands in the state."""
     if "stream" not in pair:
         return continuous(generator)(start, **options)
@@ -186,9 +172,7 @@ def written(
         row = state.rows[b][s]
         assert row.piece is not None
         assert (
-            text
-            == shown[b, s]
-            == state.tokenizer.text_bytes(row.token_ids[row.piece.start :])[row.piece.healed :].decode(errors="replace")
+            text == shown[b, s] == state.tokenizer.text_bytes(row.token_ids[row.piece.start :])[row.piece.healed :].decode(errors="replace")
         )
     return state
 
@@ -202,20 +186,9 @@ def plain_row(
     negative = None
     if "guidance" in options:
         prompt, scale = GUIDANCE[batch].negative_prompt, GUIDANCE[batch].scale
-        negative = (
-            model.tokenizer.encode(prompt, add_special_tokens=True) if isinstance(prompt, str) else prompt,
-            scale,
-        )
+        negative = (model.tokenizer.encode(prompt, add_special_tokens=True) if isinstance(prompt, str) else prompt, scale)
     return PlainRow(
-        model,
-        source.token_ids,
-        kinds,
-        steering,
-        sampler,
-        source.stream,
-        options["max_tokens"],
-        heal="heal" in options,
-        negative=negative,
+        model, source.token_ids, kinds, steering, sampler, source.stream, options["max_tokens"], heal="heal" in options, negative=negative
     )
 
 
@@ -245,9 +218,7 @@ def test_a_greedy_row_draws_no_number_beside_rows_that_do() -> None:
     assert drawn[1] > 0
 
 
-@pytest.mark.parametrize(
-    "sampler", [greedy(repetition_penalty=1.6), greedy(frequency_penalty=2.0, presence_penalty=1.0)], ids=str
-)
+@pytest.mark.parametrize("sampler", [greedy(repetition_penalty=1.6), greedy(frequency_penalty=2.0, presence_penalty=1.0)], ids=str)
 def test_forks_are_penalised_by_what_each_of_them_holds(sampler: samplers.Greedy) -> None:
     model, prompt = random_model(), _ids("the name the")
     first = [model.tokenizer.encode(letter)[0] for letter in "xyz"]
@@ -375,9 +346,7 @@ def test_text_that_is_forced_depends_on_what_stands_before_it_and_on_nothing_els
     for prompt, ids in zip(prompts, together, strict=True):
         before = model.tokenizer.encode(prompt, add_special_tokens=True)
         assert before + model.tokenizer.encode_inside("theory", before) == ids
-    alone = [
-        continuous(generate.choice(model, ["theory"]))(prompt).rows[0][0].token_ids for prompt in reversed(prompts)
-    ]
+    alone = [continuous(generate.choice(model, ["theory"]))(prompt).rows[0][0].token_ids for prompt in reversed(prompts)]
     assert together == [list(ids) for ids in reversed(alone)]
     spelled = {tuple(model.tokenizer.encode_inside("theory", model.tokenizer.encode(prompt))) for prompt in prompts}
     assert len(spelled) == 2  # a word that goes on is spelled otherwise than one that begins

@@ -53,11 +53,7 @@ CASES: list[tuple[dict[str, Any], str, tuple[str, ...]]] = [
     ({"properties": {"a": False}, "additionalProperties": True}, '{"a"', ("#/properties",)),
     (PERSON, '{"name":   ', ()),
     # None of them alone: 10, 15 and 1 would do.
-    (
-        {"type": "integer", "multipleOf": 10, "minimum": 15, "maximum": 25},
-        "1",
-        ("#/multipleOf", "#/minimum", "#/maximum"),
-    ),
+    ({"type": "integer", "multipleOf": 10, "minimum": 15, "maximum": 25}, "1", ("#/multipleOf", "#/minimum", "#/maximum")),
 ]
 
 
@@ -89,8 +85,7 @@ NUMBER: /[0-9]+/
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
-    [("A", ("rule 'statement'",)), ("a=1;b=)", ("rule 'term'",)), ("a=(1;", ("rule 'term'", "rule 'sum'"))],
+    ("text", "expected"), [("A", ("rule 'statement'",)), ("a=1;b=)", ("rule 'term'",)), ("a=(1;", ("rule 'term'", "rule 'sum'"))]
 )
 def test_the_rules_that_stand_open_are_named(text: str, expected: tuple[str, ...]) -> None:
     assert expected == fsm.grammar(GRAMMAR).blame(text)
@@ -148,9 +143,7 @@ def test_a_colon_in_a_key_makes_no_other_document_of_its_pointer() -> None:
 
 
 @pytest.mark.parametrize(("num_visits", "expected"), [(30, ("#/properties/size/type",)), (3, ())])
-def test_so_many_parts_are_looked_at_and_no_more(
-    num_visits: int, expected: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_so_many_parts_are_looked_at_and_no_more(num_visits: int, expected: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blame, "_MAX_VISITS", num_visits)
     assert expected == fsm.json_schema(TREE, key_order="any").blame('{"left":{"left":{"left":{"left":{"size":"')
 
@@ -166,9 +159,7 @@ BYTES = Vocabulary([bytes([byte]) for byte in range(256)] + [None], [256])
 TRICKY = 'a"},[\\'
 OBJECT = json_schema({"type": "object", "properties": {TRICKY: True, "b": True, "c": WHOLE}})
 ARRAY = json_schema({"type": "array", "prefixItems": [True, True, WHOLE]})
-NESTED = json_schema(
-    {"type": "object", "properties": {"b": {"type": "array", "items": {"properties": {"b": True, "c": WHOLE}}}}}
-)
+NESTED = json_schema({"type": "object", "properties": {"b": {"type": "array", "items": {"properties": {"b": True, "c": WHOLE}}}}})
 
 
 def written(value: Any) -> str:
@@ -194,11 +185,7 @@ def test_the_value_that_is_wrong_is_found_behind_any_others(first: Any, second: 
 def test_what_only_the_order_of_keys_refuses_names_the_option_that_allows_it(
     keys: tuple[str, ...], required: set[str], is_closed: bool
 ) -> None:
-    schema = {
-        "properties": dict.fromkeys("abcd", WHOLE),
-        "required": sorted(required),
-        "additionalProperties": not is_closed,
-    }
+    schema = {"properties": dict.fromkeys("abcd", WHOLE), "required": sorted(required), "additionalProperties": not is_closed}
     ordered, token_fsm = json_schema(schema), TokenFSM(json_schema(schema), BYTES)
     text = written(dict.fromkeys(keys, 1)).encode()
     assert json_schema(schema, key_order="any").accepts(text)

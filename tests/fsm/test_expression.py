@@ -107,14 +107,7 @@ def test_live_moves_are_those_from_which_something_is_accepted(language: Languag
 
 def test_operators_refuse_recursive_operands() -> None:
     rule = Rule("list")
-    rule.define(
-        nodes.alternation(
-            (
-                nodes.literal(b"x"),
-                nodes.sequence([nodes.literal(b"("), rule.term, nodes.literal(b")")]),
-            )
-        )
-    )
+    rule.define(nodes.alternation((nodes.literal(b"x"), nodes.sequence([nodes.literal(b"("), rule.term, nodes.literal(b")")]))))
     nested = Expression(rule.term)
     assert nested.accepts("(((x)))")
     assert not nested.accepts("((x)")
@@ -241,12 +234,7 @@ def test_until_ends_at_the_first_mark() -> None:
 
 
 def test_a_generator_gives_the_captures_as_its_value() -> None:
-    schema = {
-        "type": "object",
-        "properties": {"ok": {"type": "boolean"}},
-        "required": ["ok"],
-        "additionalProperties": False,
-    }
+    schema = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False}
     answer = json_schema(schema, whitespace="none")
     thoughts = until("</think>") & regex("[a-z ]{0,10}</think>")
     found = generate.fsm(models.tiny(), thoughts.named("thoughts") + answer.named("answer"))("Is it?", max_tokens=60)
@@ -320,9 +308,7 @@ def test_nothing_is_left_of_everything() -> None:
 
 @given(st.binary(max_size=6), LANGUAGES)
 @settings(max_examples=60)
-def test_a_text_is_in_a_language_or_in_its_complement_and_other_bytes_in_neither(
-    data: bytes, language: Language
-) -> None:
+def test_a_text_is_in_a_language_or_in_its_complement_and_other_bytes_in_neither(data: bytes, language: Language) -> None:
     expression = language[0]
     is_text = data.decode(errors="ignore").encode() == data
     assert is_text == (expression.accepts(data) != (~expression).accepts(data))
@@ -392,9 +378,7 @@ def test_whatever_is_made_holds_texts_only(source: str, random: Random) -> None:
         assert not (~expression).accepts(text)
 
 
-@pytest.mark.parametrize(
-    "source", ["regex", "regex with a bound", "substring", "until", "complement twice", "pattern", "string"]
-)
+@pytest.mark.parametrize("source", ["regex", "regex with a bound", "substring", "until", "complement twice", "pattern", "string"])
 def test_no_byte_string_beside_the_texts_belongs_to_an_expression(source: str) -> None:
     node = SOURCES[source]().node
     assert Automaton(nodes.intersection((node, nodes.complement(TEXTS)))).is_empty()

@@ -159,11 +159,7 @@ def belongs(rules: dict[str, Tree], text: str) -> bool:
     """Whether a text is one of `root`, by the least fixed point over all spans of the text."""
     known: dict[tuple[str, int], set[int]] = {}
     while True:
-        found = {
-            (name, start): ends(tree, text, start, known)
-            for name, tree in rules.items()
-            for start in range(len(text) + 1)
-        }
+        found = {(name, start): ends(tree, text, start, known) for name, tree in rules.items() for start in range(len(text) + 1)}
         if found == known:
             return len(text) in known["root", 0]
         known = found

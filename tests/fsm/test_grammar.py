@@ -82,9 +82,7 @@ def test_texts_that_lark_parses_are_accepted_and_others_are_not(name: str) -> No
         assert not expression.accepts(text), text
 
 
-@pytest.mark.parametrize(
-    ("name", "letters"), [("NULLABLE", "xq!"), ("UNITS", "xyz"), ("AMBIGUOUS", "a"), ("HIDDEN", "xyz")]
-)
+@pytest.mark.parametrize(("name", "letters"), [("NULLABLE", "xq!"), ("UNITS", "xyz"), ("AMBIGUOUS", "a"), ("HIDDEN", "xyz")])
 def test_small_languages_are_exact(name: str, letters: str) -> None:
     expression, parser = grammar(ALL[name], ignored="any"), Lark(ALL[name])
     for length in range(6):
@@ -98,11 +96,7 @@ READ: list[tuple[str, list[str], list[str]]] = [
     # where only one may come, it is that one
     ('start: "let" NAME "=" NAME\nNAME: /[a-z]+/\n%ignore " "', ["let let = let", "letx=y"], ["x = y"]),
     ('start: NAME "in" NAME\nNAME: /[a-z]+/\n%ignore " "', ["in in in", "x inx", "inx in y"], ["inx", "x y"]),
-    (
-        'start: "a" x | x "b"\nx: NAME | "if"\nNAME: /[a-z]+/\n%ignore " "',
-        ["a a", "a if", "if b", "x b", "a b"],
-        ["b a"],
-    ),
+    ('start: "a" x | x "b"\nx: NAME | "if"\nNAME: /[a-z]+/\n%ignore " "', ["a a", "a if", "if b", "x b", "a b"], ["b a"]),
     # the order of a lexer: priority, longest possible text, length of the pattern
     ("start: INT | FLOAT\nINT: /[0-9]+/\nFLOAT: /[0-9]+[.][0-9]+/", ["1", "1.5"], ["1."]),
     ('start: IF | NAME\nIF.2: "if"\nNAME: /[a-z]+/', ["if", "fi"], ["iffy"]),
@@ -117,11 +111,7 @@ READ: list[tuple[str, list[str], list[str]]] = [
     ("start: T+\nT: /a+?b?/", ["ab", "aab"], ["b", "abb"]),
     # a text is left where what comes next completes no longer one
     ('start: N ".." N\nN: /[0-9]+([.][0-9]+)?/', ["1..2", "1.5..2", "1..2.5"], ["1.5.2", "1...2", "1."]),
-    (
-        "start: (INT | FLOAT) DOTS INT\nINT: /[0-9]+/\nFLOAT: /[0-9]+[.][0-9]+/\nDOTS: /[.]{2}/",
-        ["1..2", "1.5..2"],
-        ["1.2"],
-    ),
+    ("start: (INT | FLOAT) DOTS INT\nINT: /[0-9]+/\nFLOAT: /[0-9]+[.][0-9]+/\nDOTS: /[.]{2}/", ["1..2", "1.5..2"], ["1.2"]),
     ('start: "aa" "b" | T "a"?\nT: /[ab]+/', ["a", "ab", "aab"], ["aa"]),
     # what must not come next
     ('start: (IF | NAME | "!")+\nIF.2: /if\\b/\nNAME: /[a-z]+/\n%ignore " "', ["if x", "ifx", "if!", "xif"], ["if1"]),
@@ -135,9 +125,7 @@ READ: list[tuple[str, list[str], list[str]]] = [
 
 
 @pytest.mark.parametrize(("text", "accepted", "rejected"), READ)
-def test_terminals_are_what_both_lexers_of_lark_take_them_for(
-    text: str, accepted: list[str], rejected: list[str]
-) -> None:
+def test_terminals_are_what_both_lexers_of_lark_take_them_for(text: str, accepted: list[str], rejected: list[str]) -> None:
     expression, parsers = grammar(text, ignored="any"), [Lark(text), Lark(text, parser="lalr")]
     for sample in accepted:
         assert expression.accepts(sample), sample

@@ -37,9 +37,7 @@ PATTERNS = st.sampled_from(
 
 POINTS = ["".join(text) for length in range(8) for text in product("1.", repeat=length)]
 POINT_STRINGS = st.sampled_from(['"."', '".."', '"1"', '"..."'])
-NUMBERS = st.sampled_from(
-    ["/1+/", "/1+([.]1+)?/", "/1+[.]1*/", "/[.]1+/", "/1+([.]1)*/", "/[.]+/", "/1+(?![.])/", "/1(?![.]1)/"]
-)
+NUMBERS = st.sampled_from(["/1+/", "/1+([.]1+)?/", "/1+[.]1*/", "/[.]1+/", "/1+([.]1)*/", "/[.]+/", "/1+(?![.])/", "/1(?![.]1)/"])
 
 
 @st.composite
@@ -142,12 +140,7 @@ def test_what_follows_behind_an_empty_rule_is_read_by_both_parsers_of_lark(text:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        'start: (/a/ | "ab" | /a+/)*',
-        'start: ("a" | /a+b/ | /b+/)*',
-        'start: (/a+/ | /ab?/)* "b"',
-        'start: x*\nx: /a/ | "ab" | /a+/ "b"?',
-    ],
+    ['start: (/a/ | "ab" | /a+/)*', 'start: ("a" | /a+b/ | /b+/)*', 'start: (/a+/ | /ab?/)* "b"', 'start: x*\nx: /a/ | "ab" | /a+/ "b"?'],
 )
 def test_by_the_dynamic_lexer_rounds_of_overlapping_terminals_are_those_of_its_parser(text: str) -> None:
     automaton, earley = Automaton(grammar(text, lexer="dynamic").node), Lark(text)
@@ -245,13 +238,7 @@ def test_a_collision_names_both_terminals_their_lines_and_a_text(lexer: str) -> 
     assert error.terminals == ("NAME", "WORD")
     assert error.text == "aa"
     assert isinstance(error, GrammarError)
-    for part in (
-        "'NAME' /[a-z]+/ in line 2",
-        "'WORD' /[a-z0-9]{2}/ in line 3",
-        "both match 'aa'",
-        "NAME.1: ...",
-        "`strict`",
-    ):
+    for part in ("'NAME' /[a-z]+/ in line 2", "'WORD' /[a-z0-9]{2}/ in line 3", "both match 'aa'", "NAME.1: ...", "`strict`"):
         assert part in str(error)
 
 
@@ -297,9 +284,7 @@ def test_of_a_grammar_that_is_not_lalr_whatever_follows_a_terminal_may_come() ->
 def test_what_cannot_be_told_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fsm.lark.terminal.MAX_COMMON", 20)
     hard = "(?:a|b)*a(?:a|b){7}"
-    with pytest.raises(
-        BudgetExceeded, match="'A' and 'B' match one text was not decided within 20 states.*leave out `strict`"
-    ):
+    with pytest.raises(BudgetExceeded, match="'A' and 'B' match one text was not decided within 20 states.*leave out `strict`"):
         grammar(f"start: A | B\nA: /{hard}/\nB: /(?:a|b)*b(?:a|b){{7}}c?/", lexer="dynamic", strict=True)
 
 
@@ -308,9 +293,7 @@ def test_generators_take_strict() -> None:
         generate.cfg(models.tiny(), ALPHABETIC, strict=True)
 
 
-COLLISION_PATTERNS = st.sampled_from(
-    ["/[ab]+/", "/a+/", "/b+/", "/a|ab/", "/ab/", "/a*b/", "/[^a]b?/", "/b{2,3}/", "/[AB]/i"]
-)
+COLLISION_PATTERNS = st.sampled_from(["/[ab]+/", "/a+/", "/b+/", "/a|ab/", "/ab/", "/a*b/", "/[^a]b?/", "/b{2,3}/", "/[AB]/i"])
 NAMES = st.sampled_from(["T0", "T1", "T2", '"a"', '"b"', '"c"'])
 
 

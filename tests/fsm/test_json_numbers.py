@@ -32,9 +32,7 @@ VALUES = st.sampled_from(
         "0", "1", "10", "-10", "9.9", "9.90", "0.1", "0.3", "-0.25", "2.5", "3.0", "99.99", "100", "1e2", "0.07", "7.5", "12",
     ]
 )  # fmt: skip
-FAR = st.sampled_from(
-    ["9007199254740993", "1e60", "-1e60", "123456789012345678", "1e-9", "0.30000000000000001", "2147483648"]
-)
+FAR = st.sampled_from(["9007199254740993", "1e60", "-1e60", "123456789012345678", "1e-9", "0.30000000000000001", "2147483648"])
 
 
 @st.composite
@@ -82,9 +80,7 @@ NUMBERS = (
 TEXTS = (
     st.tuples(NUMBERS, st.integers(0, 4)).map(lambda pair: spelled(*pair))
     | VALUES
-    | st.sampled_from(
-        ["-0", "-0.0", "0.0", "0.00", "1.0e1", "10.00", "10.0000000", "1e1", "9007199254740993.0", "00", "1.", "-0.000"]
-    )
+    | st.sampled_from(["-0", "-0.0", "0.0", "0.00", "1.0e1", "10.00", "10.0000000", "1e1", "9007199254740993.0", "00", "1.", "-0.000"])
 )
 
 
@@ -94,11 +90,7 @@ def _is_integer(checker: object, value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-_RANGES = {
-    "int32": (-(2**31), 2**31 - 1),
-    "int64": (-(2**63), 2**63 - 1),
-    "float": (-3.4028234663852886e38, 3.4028234663852886e38),
-}
+_RANGES = {"int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1), "float": (-3.4028234663852886e38, 3.4028234663852886e38)}
 
 
 def _format(validator: Any, name: str, value: Any, schema: Any) -> Any:
@@ -127,9 +119,7 @@ def as_double(text: str) -> Decimal:
     return Decimal(repr(float(text)))
 
 
-relaxed = settings(
-    max_examples=70, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
-)
+relaxed = settings(max_examples=70, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
 
 @at_least(20)
@@ -157,9 +147,7 @@ def test_a_number_is_accepted_only_if_it_is_valid_as_written_and_as_a_double(sch
 @given(places(), st.lists(NUMBERS, min_size=4, max_size=8))
 @example('{"multipleOf": 0.01}', [Decimal("9.9"), Decimal(10), Decimal(100)])
 @example('{"minimum": 9007199254740993}', [Decimal(9007199254740993), Decimal(9007199254740994)])
-def test_a_valid_number_is_accepted_in_plain_digits_with_zeros_where_they_may_stand(
-    schema: str, values: list[Decimal]
-) -> None:
+def test_a_valid_number_is_accepted_in_plain_digits_with_zeros_where_they_may_stand(schema: str, values: list[Decimal]) -> None:
     texts = [spelled(value) for value in values]
     if "integer" not in schema:
         texts += [spelled(value, 1) for value in values if abs(value) < 10**9]
@@ -179,9 +167,7 @@ def test_a_valid_number_is_accepted_in_plain_digits_with_zeros_where_they_may_st
 
 @relaxed
 @given(places(), RANDOMS, st.integers(0, 60))
-def test_every_number_that_is_written_is_valid_as_written_and_as_a_double(
-    schema: str, random: Random, steps: int
-) -> None:
+def test_every_number_that_is_written_is_valid_as_written_and_as_a_double(schema: str, random: Random, steps: int) -> None:
     try:
         node = json_schema(f'{{"type": ["number"], "allOf": [{schema}]}}').node
     except EmptyLanguage:
@@ -195,9 +181,7 @@ def test_every_number_that_is_written_is_valid_as_written_and_as_a_double(
 @at_least(60)
 @relaxed
 @given(st.sampled_from(STEPS), st.integers(0, 3), st.lists(NUMBERS, min_size=3, max_size=6), st.integers(0, 3))
-def test_multiples_are_those_of_the_step_with_at_most_so_many_decimals(
-    step: str, decimals: int, values: list[Decimal], zeros: int
-) -> None:
+def test_multiples_are_those_of_the_step_with_at_most_so_many_decimals(step: str, decimals: int, values: list[Decimal], zeros: int) -> None:
     automaton = Automaton(multiples(Fraction(step), decimals, 15))
     for value in values:
         text = spelled(value, zeros)
@@ -209,9 +193,7 @@ def test_multiples_are_those_of_the_step_with_at_most_so_many_decimals(
 
 @relaxed
 @given(st.integers(0, 2), st.integers(1, 60), st.lists(st.integers(1, 90), max_size=2), RANDOMS)
-def test_states_of_multiples_are_alive_where_a_listed_number_begins_so(
-    decimals: int, step: int, denied: list[int], random: Random
-) -> None:
+def test_states_of_multiples_are_alive_where_a_listed_number_begins_so(decimals: int, step: int, denied: list[int], random: Random) -> None:
     unit, room = 10**decimals, random.randint(1, 3)
     low, high = sorted(random.randint(-999 * unit, 999 * unit) for _ in range(2))
     excluded = random.sample(range(-2_000, 2_000), 40)

@@ -129,9 +129,7 @@ OPENAPI: list[tuple[Any, list[str], list[str]]] = [
 
 
 @pytest.mark.parametrize(("schema", "good", "bad"), OPENAPI, ids=str)
-def test_formats_of_openapi_are_enforced_for_the_type_that_they_are_for(
-    schema: Any, good: list[str], bad: list[str]
-) -> None:
+def test_formats_of_openapi_are_enforced_for_the_type_that_they_are_for(schema: Any, good: list[str], bad: list[str]) -> None:
     assert_texts(schema, good, bad)
     assert json_schema({"type": "integer", "format": "int32"}, formats="annotate").accepts(str(2**40))
 
@@ -201,11 +199,7 @@ def test_a_schema_that_nothing_satisfies_is_an_error_at_once(schema: Any) -> Non
 def nested(keyword: str, depth: int) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "integer"}
     for _ in range(depth):
-        schema = (
-            {keyword: {"a": schema}}
-            if keyword == "properties"
-            else {keyword: [schema] if keyword.endswith("Of") else schema}
-        )
+        schema = {keyword: {"a": schema}} if keyword == "properties" else {keyword: [schema] if keyword.endswith("Of") else schema}
     return schema
 
 
@@ -298,11 +292,7 @@ def test_huge_numbers_in_a_schema_cost_nothing() -> None:
 
 def test_large_schemas_stay_linear() -> None:
     optional = json_schema(
-        {
-            "type": "object",
-            "properties": {f"p{n}": {"type": "integer"} for n in range(2_000)},
-            "additionalProperties": False,
-        }
+        {"type": "object", "properties": {f"p{n}": {"type": "integer"} for n in range(2_000)}, "additionalProperties": False}
     )
     assert optional.accepts(json.dumps({f"p{n}": n for n in range(0, 2_000, 97)}))
     assert not optional.accepts('{"p3":1,"p2":1}')
@@ -315,9 +305,7 @@ def test_large_schemas_stay_linear() -> None:
 
 
 def test_the_report_has_a_line_for_every_keyword() -> None:
-    report = json_schema(
-        {"title": "t", "type": "object", "properties": {"a/": {"enum": [[1]]}}, "required": ["a/"]}
-    ).report
+    report = json_schema({"title": "t", "type": "object", "properties": {"a/": {"enum": [[1]]}}, "required": ["a/"]}).report
     assert [(line.pointer, line.keyword) for line in report] == [
         ("#/type", "type"),
         ("#/properties", "properties"),
@@ -362,11 +350,7 @@ def test_equal_schemas_are_equal_expressions() -> None:
 
 def test_closed_schemas_are_regular_so_that_algebra_works_on_them() -> None:
     closed = json_schema(
-        {
-            "type": "object",
-            "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}},
-            "additionalProperties": False,
-        }
+        {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "additionalProperties": False}
     )
     other = json_schema({"type": "object", "properties": {"b": {"const": 1}}, "additionalProperties": False})
     both = closed & ~other
@@ -527,9 +511,7 @@ def test_whatever_passes_its_checks_passes_pydantic(annotation: Any, has_checks:
         (Named, ['{"default":"10:00:00","enum":"10:00:00"}'], ['{"default":"10:00:00Z","enum":"10:00:00"}']),
     ],
 )
-def test_types_are_closed_unless_they_allow_more_and_a_tag_is_required(
-    annotation: Any, good: list[str], bad: list[str]
-) -> None:
+def test_types_are_closed_unless_they_allow_more_and_a_tag_is_required(annotation: Any, good: list[str], bad: list[str]) -> None:
     assert_texts(annotation, good, bad)
 
 
@@ -559,13 +541,8 @@ def test_the_innermost_part_that_is_empty_is_named(schema: Any, pointer: str) ->
         json_schema(schema)
 
 
-@pytest.mark.parametrize(
-    "schema",
-    [CROSSED, False, {"allOf": [{"minimum": 5}, {"type": "integer", "maximum": 3}]}, {"not": {}}],
-)
+@pytest.mark.parametrize("schema", [CROSSED, False, {"allOf": [{"minimum": 5}, {"type": "integer", "maximum": 3}]}, {"not": {}}])
 def test_no_part_is_named_where_only_the_whole_is_empty(schema: Any) -> None:
-    with pytest.raises(
-        EmptyLanguage, match="no JSON value satisfies the schema [^:]*(: [^w].*)?Look for bounds"
-    ) as refused:
+    with pytest.raises(EmptyLanguage, match="no JSON value satisfies the schema [^:]*(: [^w].*)?Look for bounds") as refused:
         json_schema(schema)
     assert "what is at" not in str(refused.value)

@@ -32,9 +32,7 @@ from tests.walks import RANDOMS, random_text
 Draw = Callable[[st.SearchStrategy[Any]], Any]
 
 NAMES = ["a", "b", "ab", "c", 'é"']
-SCALARS = st.sampled_from(
-    [None, True, False, 0, 1, 2, 3, 4.5, 0.5, -1, -0.125, 10**20, "", "a", "b", "ab", "abc", "é😀", "\n\\"]
-)
+SCALARS = st.sampled_from([None, True, False, 0, 1, 2, 3, 4.5, 0.5, -1, -0.125, 10**20, "", "a", "b", "ab", "abc", "é😀", "\n\\"])
 PATTERNS = st.sampled_from(["a", "^a", "b$", "^[ab]*$", "^$", "c|^b"])
 SMALL = st.integers(0, 3)
 TYPES = st.sampled_from(["null", "boolean", "integer", "number", "string", "array", "object"])
@@ -95,9 +93,7 @@ def schemas(depth: int = 2) -> st.SearchStrategy[Any]:
 
 
 DOCUMENTS = schemas(3).map(lambda s: {"$defs": DEFINITIONS} | s if isinstance(s, dict) else s)
-relaxed = settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
-)
+relaxed = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
 
 def is_valid(schema: Any, value: Any) -> bool:
@@ -174,9 +170,7 @@ def places(item: Any) -> list[tuple[Any, Any]]:
 @pytest.mark.filterwarnings("ignore::fsm.errors.SchemaWarning")
 @relaxed
 @given(DOCUMENTS, values() | st.sampled_from([{"$ref": "#"}, "#/$defs/none", "(", -1, 10**20]), RANDOMS)
-def test_a_schema_with_a_mistake_is_read_or_refused_by_an_error_of_this_package(
-    schema: Any, mistake: Any, random: Random
-) -> None:
+def test_a_schema_with_a_mistake_is_read_or_refused_by_an_error_of_this_package(schema: Any, mistake: Any, random: Random) -> None:
     whole = copy.deepcopy({"allOf": [schema], "properties": {"a": schema}})
     container, key = random.choice(places(whole))
     container[key] = mistake
@@ -293,11 +287,7 @@ def test_a_keyword_and_its_opposites_take_what_the_validator_takes(schema: dict[
     plain = jsonschema.Draft202012Validator({**KEYWORDS_DEFINITIONS, **schema}, format_checker=asserted)
     expected = [value for value in VALUES if plain.is_valid(value)]
     assert 0 < len(expected) < len(VALUES)
-    for made, holds in (
-        ({**KEYWORDS_DEFINITIONS, **schema}, True),
-        (without(schema), False),
-        (without({"not": schema}), True),
-    ):
+    for made, holds in (({**KEYWORDS_DEFINITIONS, **schema}, True), (without(schema), False), (without({"not": schema}), True)):
         expression = json_schema(made, key_order="any")
         for value, text in _texts():
             is_expected = any(value is other for other in expected) is holds
@@ -305,8 +295,7 @@ def test_a_keyword_and_its_opposites_take_what_the_validator_takes(schema: dict[
 
 
 @pytest.mark.parametrize(
-    "schema",
-    [{"minLength": 0}, {"minItems": 0}, {"minProperties": 0}, {"contains": {"const": 1}, "minContains": 0}, {}],
+    "schema", [{"minLength": 0}, {"minItems": 0}, {"minProperties": 0}, {"contains": {"const": 1}, "minContains": 0}, {}]
 )
 def test_what_allows_everything_has_an_opposite_that_allows_nothing(schema: dict[str, Any]) -> None:
     with pytest.raises(EmptyLanguage):
@@ -351,29 +340,20 @@ MINTERMS_NAMES = st.lists(st.sampled_from(["a", "b", "ab", "ba", "c"]), min_size
     lambda names: {"enum": names}
 ) | st.sampled_from([{"pattern": "^a"}, {"maxLength": 1}, {"pattern": "^[ab]{1,2}$"}])
 MEMBERS = st.dictionaries(
-    st.sampled_from(["^a", "b$", "^ab$", "."]),
-    st.sampled_from([{"const": 1}, True, False, {"type": "integer"}]),
-    max_size=3,
+    st.sampled_from(["^a", "b$", "^ab$", "."]), st.sampled_from([{"const": 1}, True, False, {"type": "integer"}]), max_size=3
 )
 OBJECTS = st.fixed_dictionaries(
     {"type": st.just("object"), "propertyNames": MINTERMS_NAMES, "patternProperties": MEMBERS},
-    optional={
-        "additionalProperties": st.sampled_from([False, {"const": 2}]),
-        "properties": st.just({"a": {"minimum": 1}}),
-    },
+    optional={"additionalProperties": st.sampled_from([False, {"const": 2}]), "properties": st.just({"a": {"minimum": 1}})},
 )
 KEYS = [keys for size in range(3) for keys in itertools.combinations(["a", "b", "ab", "c"], size)]
-MINTERMS_VALUES = [
-    dict(zip(keys, drawn, strict=True)) for keys in KEYS for drawn in itertools.product([1, 2], repeat=len(keys))
-]
+MINTERMS_VALUES = [dict(zip(keys, drawn, strict=True)) for keys in KEYS for drawn in itertools.product([1, 2], repeat=len(keys))]
 
 
 @pytest.mark.parametrize("max_states", [0, 1_000])
 @settings(max_examples=20, deadline=None)
 @given(schema=OBJECTS)
-def test_an_object_accepts_the_same_where_its_kinds_of_keys_are_searched_one_by_one(
-    max_states: int, schema: dict[str, Any]
-) -> None:
+def test_an_object_accepts_the_same_where_its_kinds_of_keys_are_searched_one_by_one(max_states: int, schema: dict[str, Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("fsm.schema.key_minterms._MAX_STATES", max_states)
         try:
@@ -381,9 +361,7 @@ def test_an_object_accepts_the_same_where_its_kinds_of_keys_are_searched_one_by_
         except EmptyLanguage:
             accepts = lambda text: False  # noqa: E731
     valid = jsonschema_rs.validator_for(schema).is_valid
-    assert [value for value in MINTERMS_VALUES if valid(value)] == [
-        value for value in MINTERMS_VALUES if accepts(json.dumps(value))
-    ]
+    assert [value for value in MINTERMS_VALUES if valid(value)] == [value for value in MINTERMS_VALUES if accepts(json.dumps(value))]
 
 
 def test_kinds_that_are_searched_one_by_one_have_a_limit() -> None:

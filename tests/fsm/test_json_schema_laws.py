@@ -23,9 +23,7 @@ from tests.judged import at_least, judged
 from tests.walks import RANDOMS, random_text
 
 NAMES = ["a", "b", "ab", "é", 'q"', "k\n"]
-TEXTS = st.sampled_from(
-    ["", "a", "b", "ab", "abc", "é", "😀😀", "\n", '"', "\\", "a1", "2024-02-29", "2023-02-29"]
-) | st.text(max_size=6)
+TEXTS = st.sampled_from(["", "a", "b", "ab", "abc", "é", "😀😀", "\n", '"', "\\", "a1", "2024-02-29", "2023-02-29"]) | st.text(max_size=6)
 WHOLE = st.integers(-130, 130) | st.sampled_from([0, -1, 10**20, -(10**20)])
 FRACTIONS = st.integers(-40_000, 40_000).map(lambda n: n / 4) | st.integers(-3000, 3000).map(lambda n: n / 1000)
 FORMATS = ["date", "ipv4", "ipv6", "uuid"]
@@ -63,24 +61,18 @@ def values(depth: int = 2) -> st.SearchStrategy[Any]:
 def numeric(draw: Draw) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": draw(st.sampled_from(["integer", "number"]))}
     bound = WHOLE if draw(st.booleans()) else FRACTIONS
-    for keyword in draw(
-        st.lists(st.sampled_from(["minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"]), max_size=2)
-    ):
+    for keyword in draw(st.lists(st.sampled_from(["minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"]), max_size=2)):
         schema[keyword] = draw(bound)
     if draw(st.integers(0, 2)) == 0:
         whole = st.sampled_from([1, 2, 3, 7, 10, 12])
-        schema["multipleOf"] = draw(
-            whole if schema["type"] == "integer" else whole | st.sampled_from([0.5, 0.25, 0.125])
-        )
+        schema["multipleOf"] = draw(whole if schema["type"] == "integer" else whole | st.sampled_from([0.5, 0.25, 0.125]))
     return schema
 
 
 @st.composite
 def textual(draw: Draw) -> dict[str, Any]:
     schema: dict[str, Any] = {"type": "string"}
-    for keyword in draw(
-        st.lists(st.sampled_from(["minLength", "maxLength", "pattern", "format"]), max_size=2, unique=True)
-    ):
+    for keyword in draw(st.lists(st.sampled_from(["minLength", "maxLength", "pattern", "format"]), max_size=2, unique=True)):
         if keyword == "pattern":
             schema[keyword] = draw(st.sampled_from(["a", "^a", "b$", "^[ab]*$", "^.{2}$", "[0-9]", "^a|b", ""]))
         elif keyword == "format":
@@ -190,16 +182,12 @@ def is_valid(schema: Any, value: Any) -> bool:
     return bool(jsonschema.Draft202012Validator(schema, format_checker=CHECKER).is_valid(value))
 
 
-relaxed = settings(
-    max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
-)
+relaxed = settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 
 
 @relaxed
 @given(objects(numeric() | textual() | st.booleans()), st.data())
-def test_members_in_the_order_of_the_schema_are_accepted_exactly_if_valid(
-    schema: dict[str, Any], data: st.DataObject
-) -> None:
+def test_members_in_the_order_of_the_schema_are_accepted_exactly_if_valid(schema: dict[str, Any], data: st.DataObject) -> None:
     value = data.draw(object_instances(schema))
     rank = {name: position for position, name in enumerate(dict.fromkeys([*schema["properties"], *schema["required"]]))}
     ordered = dict(sorted(value.items(), key=lambda item: rank.get(item[0], len(rank))))
@@ -216,9 +204,7 @@ def repeats_a_key(text: bytes) -> bool:
 
 @relaxed
 @given(documents(), RANDOMS, st.integers(0, 60), st.sampled_from(["none", "one_space", "spaced"]))
-def test_every_text_of_the_language_is_json_that_is_valid(
-    schema: Any, random: Random, steps: int, whitespace: Any
-) -> None:
+def test_every_text_of_the_language_is_json_that_is_valid(schema: Any, random: Random, steps: int, whitespace: Any) -> None:
     expression = compiled(schema, whitespace)
     if expression is None:
         return
@@ -231,15 +217,8 @@ def test_every_text_of_the_language_is_json_that_is_valid(
 
 
 @relaxed
-@given(
-    arrays(schemas(1)) | objects(schemas(1)),
-    RANDOMS,
-    st.integers(10, 60),
-    st.sampled_from(["none", "one_space", "spaced"]),
-)
-def test_a_space_may_stand_behind_each_colon_and_comma_and_nowhere_else(
-    schema: Any, random: Random, steps: int, whitespace: Any
-) -> None:
+@given(arrays(schemas(1)) | objects(schemas(1)), RANDOMS, st.integers(10, 60), st.sampled_from(["none", "one_space", "spaced"]))
+def test_a_space_may_stand_behind_each_colon_and_comma_and_nowhere_else(schema: Any, random: Random, steps: int, whitespace: Any) -> None:
     expression = compiled({"$defs": DEFINITIONS} | schema, whitespace)
     if expression is None:
         return
@@ -302,10 +281,7 @@ def _counts(count: int) -> dict[str, Any]:
 
 
 def _subsets(count: int) -> dict[str, Any]:
-    return {
-        "anyOf": [{"required": [f"p{n}"], "properties": {f"p{n}": True}} for n in range(count)],
-        "unevaluatedProperties": False,
-    }
+    return {"anyOf": [{"required": [f"p{n}"], "properties": {f"p{n}": True}} for n in range(count)], "unevaluatedProperties": False}
 
 
 CASES: list[tuple[dict[str, Any], str, str, list[Any], list[Any]]] = [

@@ -19,9 +19,7 @@ from fsm.schema.keywords.formats import SPELLINGS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "json_text.md").read_text(encoding="utf-8")
 ROWS = [
-    tuple(re.findall(r"`([^`]+)`", cell) for cell in line.strip("| ").split(" | "))
-    for line in PAGE.splitlines()
-    if line.startswith("| `")
+    tuple(re.findall(r"`([^`]+)`", cell) for cell in line.strip("| ").split(" | ")) for line in PAGE.splitlines() if line.startswith("| `")
 ]
 TYPES: dict[str, Any] = {
     "Decimal": decimal.Decimal, "HttpUrl": pydantic.HttpUrl, "AnyUrl": pydantic.AnyUrl, "datetime": datetime.datetime,
@@ -85,9 +83,7 @@ def test_reports_of_parts_are_added_with_their_sentences() -> None:
     assert Report().spelling == ()
 
 
-@pytest.mark.parametrize(
-    "schema", [{"multipleOf": step} for step in (0.5, 0.05, 0.001, 2.5)] + [{"not": {"const": 0.5}}]
-)
+@pytest.mark.parametrize("schema", [{"multipleOf": step} for step in (0.5, 0.05, 0.001, 2.5)] + [{"not": {"const": 0.5}}])
 def test_digits_around_a_point_are_as_many_as_the_report_says(schema: dict[str, Any]) -> None:
     expression = json_schema({"type": "number"} | schema)
     (sentence,) = expression.report.spelling

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable
 from functools import cache
 from itertools import product
 
-import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fsm import EmptyLanguage, Expression, ExpressionError, TokenFSM, Vocabulary, choice, json_schema, regex
@@ -18,17 +15,15 @@ from fsm.bitmask import to_ids
 from fsm.terms import node as nodes
 from fsm.terms.members import FieldList, fields
 from fsm.terms.node import EMPTY, Node
-from fsm.tokens import mask_strategies
+from fsm.tokens import mask_strategies, walk
 from fsm.tokens.mask_strategies import BELOW, STRATEGIES, MaskMaker, Strategy, mask_key
 from fsm.tokens.sparse_product import SparseProduct, SparseProducts
 from fsm.tokens.trie import Trie
-from fsm.tokens.walk import walk_wide
 from tests.fsm.test_expression import LANGUAGES
-from tests.fsm.test_token_fsm import check_everywhere, loops, loops_that_leave_out
+from tests.fsm.test_token_fsm import TOKENS, loops, loops_that_leave_out
 from tests.fsm.test_walk import plain_step
 from tests.judged import at_least, judged
-
-Tokens = tuple[list[bytes | None], list[int]]
+from tests.walks import check_masks
 
 BODIES = st.sampled_from(
     [
@@ -56,61 +51,6 @@ def strings(draw: st.DrawFn) -> dict[str, object]:
     bounds = [{}, {"maxLength": lo + extra}, {"minLength": lo, "maxLength": lo + extra}, {"minLength": lo}]
     schema = {"type": "string", "pattern": draw(patterns()), **draw(st.sampled_from(bounds))}
     return draw(st.sampled_from([schema, schema, {"type": "array", "items": schema, "maxItems": 2}]))
-
-
-@cache
-def vocabulary(seed: int) -> Vocabulary:
-    rng = random.Random(seed)
-    texts = {bytes((byte,)) for byte in range(256)}
-    for _ in range(150):
-        text = "".join(rng.choice(PIECES) for _ in range(rng.randint(1, 7)))
-        text = rng.choice(["", "", "", '"', '["', '", "']) + text + rng.choice(["", "", "", '"', '", ', '"]'])
-        data = text.encode()
-        texts.add(data[: rng.randint(1, len(data))])
-    return Vocabulary([None, *sorted(texts)], [0])
-
-
-def plain(fsm: TokenFSM, state: int) -> list[int]:
-    found = np.flatnonzero(walk_wide(fsm.automaton, fsm.vocabulary.trie, state)).tolist()
-    return sorted({*found, *((0,) if fsm.is_accepting(state) else ())})
-
-
-def assert_masks_are_those_of_the_plain_walk(make: Callable[[], Expression], seed: int, is_wide: bool) -> None:
-    rng = random.Random(seed)
-    with pytest.MonkeyPatch.context() as patch:
-        if is_wide:  # let no narrow walk come before
-            patch.setattr(mask_strategies, "FEW_BYTES", 0)
-            patch.setattr(mask_strategies, "_is_narrow", lambda maker, state: False)
-        try:
-            fsm = TokenFSM(make(), vocabulary(seed % 5))
-        except EmptyLanguage:
-            return
-        state = fsm.initial_state
-        for _ in range(8):
-            allowed = fsm.allowed_token_ids(state).tolist()
-            assert plain(fsm, state) == allowed
-            going_on = [token_id for token_id in allowed if token_id]
-            if not going_on:
-                return
-            ascii_only = [t for t in going_on if max(fsm.vocabulary.tokens[t] or b"") < 128]
-            state = fsm.next_state(state, rng.choice(ascii_only or going_on))
-
-
-SEEDS = st.integers(0, 1 << 30)
-
-
-@given(strings(), SEEDS, st.booleans())
-@settings(max_examples=15, deadline=None)
-def test_masks_of_strings_are_those_of_the_plain_walk(schema: dict[str, object], seed: int, is_wide: bool) -> None:
-    assert_masks_are_those_of_the_plain_walk(lambda: json_schema(schema), seed, is_wide)
-
-
-@given(patterns(), SEEDS, st.sampled_from(["", ".{0,9}", ".{3,}", r"[ -~\n]{4,20}", "[a-z ]{2,6}"]))
-@settings(max_examples=15, deadline=None)
-def test_masks_of_patterns_are_those_of_the_plain_walk(pattern: str, seed: int, beside: str) -> None:
-    assert_masks_are_those_of_the_plain_walk(
-        lambda: regex(pattern) & regex(beside) if beside else regex(pattern), seed, is_wide=True
-    )
 
 
 STRATEGIES_PIECES = ["a", "b", "é", "1", ".", ",", '"', " ", "\n", "x", "-"]
@@ -150,10 +90,7 @@ def strategies_plain(automaton: Automaton, term: Node, before: bytes) -> list[in
 
 def assert_plain(strategies: tuple[Strategy, ...], automaton: Automaton, term: Node, before: bytes) -> list[str]:
     """Compare each strategy that recognises `term` below the trie node of `before`; return their names."""
-    maker, place = (
-        MaskMaker(automaton, strategies_vocabulary()),
-        strategies_vocabulary().trie.follow(Trie.root, before)[1],
-    )
+    maker, place = (MaskMaker(automaton, strategies_vocabulary()), strategies_vocabulary().trie.follow(Trie.root, before)[1])
     masks = {strategy.__name__: strategy(maker, term, place) for strategy in strategies}
     made = {name: to_ids(words).tolist() for name, words in masks.items() if words is not None}
     assert dict.fromkeys(made, strategies_plain(automaton, term, before)) == made
@@ -184,9 +121,7 @@ def test_every_strategy_has_an_example() -> None:
     st.sampled_from(STRATEGIES_PIECES).map(str.encode),
 )
 @settings(max_examples=25, deadline=None)
-def test_each_strategy_that_recognises_a_term_makes_the_mask_of_the_plain_loop(
-    expression: Expression, before: bytes
-) -> None:
+def test_each_strategy_that_recognises_a_term_makes_the_mask_of_the_plain_loop(expression: Expression, before: bytes) -> None:
     automaton = Automaton(expression.node)
     if automaton.is_empty():
         return
@@ -217,11 +152,8 @@ def test_the_order_of_the_strategies_changes_no_mask(monkeypatch: pytest.MonkeyP
 
 
 DIGIT = nodes.byte_range(0x30, 0x39)
-PREFIX_PIECES = st.sampled_from(
-    [b"0", b"1", b"12", b"-", b".", b"e", b"e-", b"1.5", b",", b", ", b"1,", b"}", b'"', b"}]"]
-)
+PREFIX_PIECES = st.sampled_from([b"0", b"1", b"12", b"-", b".", b"e", b"e-", b"1.5", b",", b", ", b"1,", b"}", b'"', b"}]"])
 TEXTS = st.lists(st.lists(PREFIX_PIECES, min_size=1, max_size=4).map(b"".join), min_size=1, max_size=40)
-VOCABULARIES = TEXTS.map(lambda texts: [None, *(bytes((b,)) for b in range(256)), *texts])
 
 
 def literals(*texts: bytes) -> st.SearchStrategy[nodes.Node]:
@@ -230,9 +162,7 @@ def literals(*texts: bytes) -> st.SearchStrategy[nodes.Node]:
 
 def terms(max_size: int = 3) -> st.SearchStrategy[nodes.Node]:
     """Digits, points and exponents, some of which may be missing: what numbers are made of."""
-    digits = st.builds(
-        lambda lo, more: nodes.repeat(DIGIT, lo, None if more > 4 else lo + more), *2 * [st.integers(0, 5)]
-    )
+    digits = st.builds(lambda lo, more: nodes.repeat(DIGIT, lo, None if more > 4 else lo + more), *2 * [st.integers(0, 5)])
     one = st.one_of(digits, literals(b".", b"e", b"-", b"1,"))
     some = st.lists(one, min_size=1, max_size=3).map(nodes.sequence)
     either = st.lists(some, min_size=1, max_size=3).map(nodes.alternation)
@@ -244,17 +174,13 @@ RESTS = st.one_of(literals(b",", b", ", b"}", b"1", b".5}", b"e1"), terms(2))
 
 @given(terms(), TEXTS, st.integers(0, 40))
 @settings(max_examples=100, deadline=None)
-def test_a_prefix_lists_what_stays_inside_and_where_it_may_end(
-    term: nodes.Node, texts: list[bytes], start: int
-) -> None:
+def test_a_prefix_lists_what_stays_inside_and_where_it_may_end(term: nodes.Node, texts: list[bytes], start: int) -> None:
     trie = Trie(texts)
     automaton = SparseProducts(trie, 1 << 20, Automaton)._narrow_automaton(term)
     assert automaton is not None
     start %= len(trie)
     prefix = SparseProduct(automaton, trie, start)
-    below = {
-        label: text for label, text in enumerate(texts) if (at := path(trie, start)) != text and text.startswith(at)
-    }
+    below = {label: text for label, text in enumerate(texts) if (at := path(trie, start)) != text and text.startswith(at)}
     inside = {label: text[len(path(trie, start)) :] for label, text in below.items()}
     plain = Automaton(term)
     assert prefix.is_complete
@@ -265,9 +191,7 @@ def test_a_prefix_lists_what_stays_inside_and_where_it_may_end(
         for end in range(len(text))
         if (state := plain_step(plain, 1, text[:end])) != DEAD and plain.is_accepting(state)
     }
-    found = {
-        (path(trie, node)[len(path(trie, start)) :], byte) for byte in range(256) for node, _ in prefix.exits({byte})
-    }
+    found = {(path(trie, node)[len(path(trie, start)) :], byte) for byte in range(256) for node, _ in prefix.exits({byte})}
     assert found == expected
 
 
@@ -291,16 +215,6 @@ def test_a_term_is_its_prefix_and_what_comes_after(term: nodes.Node, rest: nodes
         assert nodes.concat(prefix, after) is whole
 
 
-@given(terms(), RESTS, VOCABULARIES, st.data())
-@settings(max_examples=100, deadline=None)
-def test_masks_of_prefixes_equal_a_walk_of_every_token(
-    term: nodes.Node, rest: nodes.Node, tokens: list[bytes | None], data: st.DataObject
-) -> None:
-    node = nodes.concat(term, rest)
-    if node.kind is not nodes.Kind.EPSILON:
-        check_everywhere(TokenFSM(Expression(node), Vocabulary(tokens, [0])), data)
-
-
 def test_a_prefix_that_takes_too_long_is_left_to_a_walk() -> None:
     texts = [f"{number:04d}".encode() for number in range(10_000)]
     tokens = [None, *(bytes((b,)) for b in range(256)), *texts]
@@ -317,9 +231,7 @@ def test_schemas_share_what_they_know_of_numbers() -> None:
     vocabulary = Vocabulary([None, *(bytes((b,)) for b in range(256))], [0])
     sizes = []
     for key in ("a", "price", "total"):
-        fsm = TokenFSM(
-            json_schema({"type": "object", "properties": {key: {"type": "number"}}, "required": [key]}), vocabulary
-        )
+        fsm = TokenFSM(json_schema({"type": "object", "properties": {key: {"type": "number"}}, "required": [key]}), vocabulary)
         state = fsm.initial_state
         for byte in f'{{"{key}": 12.5e'.encode():
             fsm.bitmask(state)
@@ -363,23 +275,71 @@ def test_a_word_that_begins_another_is_refused() -> None:
 FIELDS_PIECES = st.sampled_from([*KEYS, b"a", b"b", b":", b"1", b",", b"1,a", b"1,b", b"}", b"ba", b"c:1", b"1}"])
 
 
-@given(
-    st.lists(st.sampled_from(KEYS), min_size=1, unique=True),
-    st.sets(st.integers(0, 4)),
-    st.booleans(),
-    st.lists(st.lists(FIELDS_PIECES, min_size=1, max_size=4).map(b"".join), min_size=1, max_size=30),
-    st.data(),
-)
-@settings(deadline=None)
-def test_masks_of_a_run_equal_a_walk_of_every_token(
-    keys: list[bytes], dead: set[int], last_is_required: bool, texts: list[bytes], data: st.DataObject
-) -> None:
+@st.composite
+def runs(draw: st.DrawFn) -> Expression:
+    """Members in order of which some cannot be, alone and before something else."""
+    keys, dead = draw(st.lists(st.sampled_from(KEYS), min_size=1, unique=True)), draw(st.sets(st.integers(0, 4)))
     values = tuple(EMPTY if place in dead else nodes.literal(b"1") for place in range(len(keys)))
-    run = fields(FieldList(tuple(keys), values, nodes.literal(b","), EMPTY if last_is_required else END, END))
-    assume(not Automaton(run).is_empty())
-    vocabulary = Vocabulary([None, *(bytes((b,)) for b in range(256)), *texts], [0])
-    check_everywhere(TokenFSM(Expression(run), vocabulary), data)
-    check_everywhere(TokenFSM(Expression(nodes.concat(run, nodes.literal(b"!"))), vocabulary), data)
+    run = fields(FieldList(tuple(keys), values, nodes.literal(b","), draw(st.sampled_from([EMPTY, END])), END))
+    return Expression(draw(st.sampled_from([run, nodes.concat(run, nodes.literal(b"!"))])))
+
+
+LEFT_OUT = st.tuples(
+    st.sampled_from([r"[^\n]*", r'[^"\n]*', "[a-z-]*"]),
+    st.sampled_from(["a+b", "a*", "(ab)*", "a+b|b", "[ab]{2,3}", "x-.*"]),
+    st.sampled_from(['"', '"\n', "b\n", "a", "\n", '-"']),
+) | st.tuples(
+    st.just("[a-z]*"),
+    st.lists(st.text("abz", min_size=1, max_size=3), min_size=1, max_size=3).map("|".join),
+    st.sampled_from(["b", "1", "bc", "-", "a-", "[b-d]", "é"]),
+)
+"""A loop, a language without which it is, and what follows, maybe with a letter of the loop, so that no token tells where it ends."""
+BESIDE = st.sampled_from([".{0,9}", ".{3,}", r"[ -~\n]{4,20}", "[a-z ]{2,6}", r"(?:\w*\s)?", r"(?:[^a]*a){1,3}"])
+ABOVE = st.sampled_from(["", "", "", '"', '["', '", "'])
+BELOW_TEXT = st.sampled_from(["", "", "", '"', '", ', '"]'])
+WORDS = st.builds("{}{}{}".format, ABOVE, st.lists(st.sampled_from(PIECES), min_size=1, max_size=7).map("".join), BELOW_TEXT).map(
+    str.encode
+)
+LETTERS = [bytes((97 + i % 26, 97 + i // 26)) for i in range(120)]
+SOURCES: dict[str, tuple[st.SearchStrategy[Expression], st.SearchStrategy[list[bytes]]]] = {
+    "loops": (loops(), TOKENS),
+    "loops and many letters": (
+        loops(),
+        st.integers(40, 120).map(lambda n: [before + one for before in (b'"', b"\\n", b"") for one in LETTERS[:n]]),
+    ),
+    "loops that leave texts out": (loops_that_leave_out(), TOKENS),
+    "loops that leave a language out": (
+        LEFT_OUT.map(lambda parts: (regex(parts[0]) & ~regex(parts[1])) + regex(parts[2])),
+        TOKENS.map(lambda extra: [*extra, *b'ab"\n,aab\n,b",x-a,ab,zzz,abb,ab-,b-,aa1,abc,bbc,z-a'.split(b",")]),
+    ),
+    "expressions": (LANGUAGES.map(lambda language: language[0]), TOKENS),
+    "patterns": (patterns().map(regex), st.lists(WORDS, max_size=100)),
+    "patterns beside counts": (st.builds(lambda one, other: regex(one) & regex(other), patterns(), BESIDE), st.lists(WORDS, max_size=100)),
+    "strings": (strings().map(json_schema), st.lists(WORDS, max_size=100)),
+    "numbers": (st.builds(nodes.concat, terms(), RESTS).filter(lambda node: node.kind is not nodes.Kind.EPSILON).map(Expression), TEXTS),
+    "members": (runs(), st.lists(st.lists(FIELDS_PIECES, min_size=1, max_size=4).map(b"".join), min_size=1, max_size=30)),
+}
+"""Languages of which masks are made in ways of their own, with tokens that go along, besides all bytes."""
+
+
+@pytest.mark.parametrize("name", SOURCES)
+@settings(max_examples=40, deadline=None)
+@given(st.data())
+def test_a_mask_is_what_a_walk_of_every_token_finds(name: str, data: st.DataObject) -> None:
+    languages, texts = SOURCES[name]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Vocabulary, "sweeps_before_exits", data.draw(st.sampled_from([0, 1, 24])))
+        patch.setattr(walk, "MAX_TAIL_NODES", data.draw(st.sampled_from([0, walk.MAX_TAIL_NODES])))
+        patch.setattr(Vocabulary, "walks_before_a_loop", data.draw(st.sampled_from([0, 0, Vocabulary.walks_before_a_loop])))
+        if data.draw(st.booleans()):  # let no narrow walk come before
+            patch.setattr(mask_strategies, "FEW_BYTES", 0)
+            patch.setattr(mask_strategies, "_is_narrow", lambda maker, state: False)
+        try:
+            expression = data.draw(languages)
+            token_fsm = TokenFSM(expression, Vocabulary([None, *(bytes((b,)) for b in range(256)), *data.draw(texts)], [0]))
+        except EmptyLanguage:
+            return
+        check_masks(token_fsm, lambda going_on: data.draw(st.sampled_from(going_on)))
 
 
 @given(st.lists(st.sampled_from(KEYS), min_size=1, unique=True), st.binary(max_size=6))

@@ -14,11 +14,10 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 
 from fsm import BudgetExceeded, EmptyLanguage, Expression, TokenFSM, UnsupportedRegex, Vocabulary, json_schema, regex
-from fsm.automaton.lazy_dfa import DEAD
 from fsm.terms import work
 from tests.fsm.test_json_numbers import is_valid
 from tests.vocabularies import tekken_token_bytes
-from tests.walks import RANDOMS
+from tests.walks import RANDOMS, check_masks
 
 relaxed = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 BYTES = Vocabulary([*(bytes((byte,)) for byte in range(256)), None], [256])
@@ -32,10 +31,7 @@ MULTIPLES = [86_400, 65_536, 100_000, 1_000_000, 10_000, 99_991, 2**31 - 1, 10**
 COUNTED = {"type": "string", "minLength": 3, "maxLength": 40}
 HOST = {"type": "string", "format": "hostname", "minLength": 3, "maxLength": 60, "not": {"pattern": "example"}}
 CASES: dict[str, tuple[int, int, Expression]] = {  # the most work and new states of one mask
-    **{
-        f"multiple of {m}": (200, 100, json_schema({"type": "integer", "multipleOf": m, "minimum": 0}))
-        for m in MULTIPLES
-    },
+    **{f"multiple of {m}": (200, 100, json_schema({"type": "integer", "multipleOf": m, "minimum": 0})) for m in MULTIPLES},
     "twelve patterns": (16_000, 100, json_schema({"type": "string", "allOf": NOTS})),
     "twelve patterns, counted": (35_000, 400, json_schema(COUNTED | {"allOf": NOTS})),
     "host name": (9_000, 100, json_schema(HOST)),
@@ -99,7 +95,7 @@ def test_random_counted_patterns_with_word_boundaries_are_what_re_matches(random
     except (EmptyLanguage, UnsupportedRegex, BudgetExceeded):
         return  # at once, and not out of a mask
     note(pattern)
-    text = walked(token_fsm, random)
+    text = check_masks(token_fsm, lambda ids: random.choice(ids) if random.random() < 0.9 else None, 30)
     assert text is None or len(text) > 20 or re.fullmatch(pattern, text.decode(), re.ASCII)  # `re` backtracks
     for size in range(4):
         for short in map("".join, product("a 1-", repeat=size)):
@@ -115,7 +111,7 @@ def test_random_numbers_are_masked_within_the_budget_and_end_valid(random: Rando
         token_fsm = TokenFSM(json_schema(schema), PIECES)
     except EmptyLanguage:
         return
-    text = walked(token_fsm, random)
+    text = check_masks(token_fsm, lambda ids: random.choice(ids) if random.random() < 0.9 else None, 30)
     assert text is None or is_valid(schema, text.decode())
     step = int(re.findall(r"\d+", schema)[0])  # the divisor
     if '"type": "integer"' in schema:
@@ -141,38 +137,12 @@ def random_pattern(random: Random) -> str:
 def random_numbers(random: Random) -> str:
     """A schema as text; its first number is the divisor."""
     step = random.choice(
-        [
-            random.randint(1, 50),
-            random.randint(50, 10**7),
-            random.randint(1, 99) * 10 ** random.randint(1, 9),
-            2 ** random.randint(3, 40),
-        ]
+        [random.randint(1, 50), random.randint(50, 10**7), random.randint(1, 99) * 10 ** random.randint(1, 9), 2 ** random.randint(3, 40)]
     )
     found: dict[str, object] = {"multipleOf": step, "type": random.choice(["integer", "number"])}
     far = lambda: random.choice([0, 1, -1, step, random.randint(-(10**9), 10**9), random.randint(-(10**16), 10**16)])  # noqa: E731
     for keyword in random.sample(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"], random.randint(0, 2)):
         found[keyword] = far()
-    denied = [
-        {"multipleOf": step * random.randint(2, 9)},
-        {"enum": [step, 0, 5 * step]},
-        {"multipleOf": 86_400},
-        {"const": far()},
-    ]
+    denied = [{"multipleOf": step * random.randint(2, 9)}, {"enum": [step, 0, 5 * step]}, {"multipleOf": 86_400}, {"const": far()}]
     found["allOf"] = [{"not": one} for one in random.sample(denied, random.randint(0, 3))] or [{}]
     return json.dumps(found)
-
-
-def walked(token_fsm: TokenFSM, random: Random) -> bytes | None:
-    """Walk at random, comparing each mask with the plain loop, and return the text where it ends."""
-    state, text, automaton = token_fsm.initial_state, b"", token_fsm.automaton
-    for _ in range(30):
-        allowed = token_fsm.allowed_token_ids(state).tolist()
-        plain = [i for i, token in enumerate(PIECES.tokens) if token and automaton.next_state(state, token) != DEAD]
-        ends = token_fsm.is_accepting(state)
-        assert allowed == sorted(plain + [256] * ends)
-        assert allowed
-        if not plain or (ends and random.random() < 0.3):
-            return text
-        token_id = random.choice(plain)
-        state, text = token_fsm.next_state(state, token_id), text + (PIECES.tokens[token_id] or b"")
-    return text if token_fsm.is_accepting(state) else None

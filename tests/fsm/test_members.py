@@ -23,11 +23,7 @@ from tests.walks import random_text
 BYTES = Vocabulary([bytes((n,)) for n in range(256)] + [None], [256])
 TREE: dict[str, Any] = {
     "type": "object",
-    "properties": {
-        "name": {"type": "integer"},
-        "left": {"$ref": "#"},
-        "all": {"type": "array", "items": {"$ref": "#"}},
-    },
+    "properties": {"name": {"type": "integer"}, "left": {"$ref": "#"}, "all": {"type": "array", "items": {"$ref": "#"}}},
     "required": ["name"],
     "additionalProperties": False,
 }
@@ -187,10 +183,7 @@ TOGETHER: dict[str, tuple[dict[str, Any], str]] = {
         {"type": "object", "required": ["kind"], "oneOf": [tagged("a"), {"anyOf": [tagged("b"), {}]}]},
         '{"kind": "a"}',
     ),
-    "a key that a pattern allows": (
-        {"oneOf": [{**CLOSED, "patternProperties": {"ref": {}}}, REFERENCE]},
-        '{"$ref": "b"}',
-    ),
+    "a key that a pattern allows": ({"oneOf": [{**CLOSED, "patternProperties": {"ref": {}}}, REFERENCE]}, '{"$ref": "b"}'),
     "a tag that only another value requires": (
         {
             "properties": {"x": {"required": ["kind"], "allOf": [{"$ref": "#/$defs/b"}]}},
@@ -236,18 +229,14 @@ VALUES += [
 ]
 NAME_LISTS = st.lists(st.sampled_from(NAMES), max_size=2, unique=True)
 TAGS = st.lists(st.sampled_from([0, 1, "x"]), min_size=1, max_size=2, unique=True).map(lambda values: {"enum": values})
-VALUE_TYPES = st.sampled_from(
-    [{"type": "integer"}, {"type": "string"}, {"anyOf": [{"const": 0}, {"const": "x"}]}, False]
-)
+VALUE_TYPES = st.sampled_from([{"type": "integer"}, {"type": "string"}, {"anyOf": [{"const": 0}, {"const": "x"}]}, False])
 OWN = st.fixed_dictionaries(
     {},
     optional={
         "type": st.just("object"),
         "required": NAME_LISTS,
         "properties": st.dictionaries(st.sampled_from(NAMES), TAGS | VALUE_TYPES | st.just(True), max_size=2),
-        "patternProperties": st.dictionaries(
-            st.sampled_from(["^a", "b$", "[^a]"]), st.just(True) | VALUE_TYPES, max_size=1
-        ),
+        "patternProperties": st.dictionaries(st.sampled_from(["^a", "b$", "[^a]"]), st.just(True) | VALUE_TYPES, max_size=1),
         "additionalProperties": st.booleans() | VALUE_TYPES,
     },
 )
@@ -280,9 +269,7 @@ MEMBERS_NAMES = "abcd"
 
 
 @settings(max_examples=40)
-@given(
-    st.sets(st.sampled_from(MEMBERS_NAMES)), st.integers(0, 4), st.integers(0, 5), st.sampled_from(["schema", "any"])
-)
+@given(st.sets(st.sampled_from(MEMBERS_NAMES)), st.integers(0, 4), st.integers(0, 5), st.sampled_from(["schema", "any"]))
 def test_required_members_are_never_passed_over(required: set[str], least: int, most: int, order: Any) -> None:
     schema = {
         "type": "object",
@@ -293,11 +280,7 @@ def test_required_members_are_never_passed_over(required: set[str], least: int, 
         "maxProperties": most,
     }
     orders = [keys for size in range(len(MEMBERS_NAMES) + 1) for keys in permutations(MEMBERS_NAMES, size)]
-    wanted = [
-        keys
-        for keys in orders
-        if required <= {*keys} and least <= len(keys) <= most and (order == "any" or [*keys] == sorted(keys))
-    ]
+    wanted = [keys for keys in orders if required <= {*keys} and least <= len(keys) <= most and (order == "any" or [*keys] == sorted(keys))]
     if not wanted:
         with pytest.raises(EmptyLanguage):
             json_schema(schema, key_order=order)
@@ -305,9 +288,7 @@ def test_required_members_are_never_passed_over(required: set[str], least: int, 
     automaton = Automaton(json_schema(schema, key_order=order).node)
     texts = {keys: "{" + ", ".join(f'"{key}": 1' for key in keys) + "}" for keys in orders}
     dense = {keys: text.replace(" ", "") for keys, text in texts.items()}
-    assert wanted == [
-        keys for keys in orders if automaton.accepts(texts[keys].encode()) or automaton.accepts(dense[keys].encode())
-    ]
+    assert wanted == [keys for keys in orders if automaton.accepts(texts[keys].encode()) or automaton.accepts(dense[keys].encode())]
 
 
 @pytest.mark.parametrize(

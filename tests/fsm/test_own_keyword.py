@@ -85,9 +85,7 @@ def _holding(keyword: Keyword) -> Any:
     return check
 
 
-ORACLE = jsonschema.validators.extend(
-    jsonschema.Draft202012Validator, {one.name: _holding(one) for one in (MAX_BYTES, STARTS_WITH)}
-)
+ORACLE = jsonschema.validators.extend(jsonschema.Draft202012Validator, {one.name: _holding(one) for one in (MAX_BYTES, STARTS_WITH)})
 
 
 def as_text(value: Any) -> str:

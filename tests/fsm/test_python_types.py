@@ -21,14 +21,10 @@ from fsm.schema import json_schema
 from tests.walks import RANDOMS, random_text
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
-relaxed = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much]
-)
+relaxed = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
 STEPS = st.sampled_from([Decimal(t) for t in ("0.01", "0.05", "0.3", "1", "2.5", "7", "0.001", "1E+1", "0.10")])
-SMALL = st.decimals(-1000, 1000, places=3) | st.sampled_from(
-    [Decimal(t) for t in ("0", "9.90", "10.00", "100", "-0.5", "0.0000001")]
-)
+SMALL = st.decimals(-1000, 1000, places=3) | st.sampled_from([Decimal(t) for t in ("0", "9.90", "10.00", "100", "-0.5", "0.0000001")])
 KEYS = ["gt", "ge", "lt", "le", "multiple_of", "max_digits", "decimal_places"]
 
 
@@ -66,16 +62,10 @@ def test_a_decimal_is_written_as_pydantic_writes_it(said: dict[str, Any], random
 
 
 @relaxed
-@given(
-    decimal_types(),
-    st.lists(SMALL | st.decimals(-100, 100, allow_nan=False), min_size=4, max_size=8),
-    st.integers(0, 6),
-)
+@given(decimal_types(), st.lists(SMALL | st.decimals(-100, 100, allow_nan=False), min_size=4, max_size=8), st.integers(0, 6))
 @example({"decimal_places": 2}, [Decimal("9.90"), Decimal("10.00"), Decimal(10)], 0)
 @example({"gt": 0, "multiple_of": Decimal("0.05")}, [Decimal("9.90"), Decimal("0.05"), Decimal("0.04")], 2)
-def test_what_pydantic_writes_of_a_decimal_is_accepted(
-    said: dict[str, Any], values: list[Decimal], places: int
-) -> None:
+def test_what_pydantic_writes_of_a_decimal_is_accepted(said: dict[str, Any], values: list[Decimal], places: int) -> None:
     adapter: TypeAdapter[Decimal] = TypeAdapter(condecimal(**said))
     try:
         accepts = json_schema(condecimal(**said)).accepts
@@ -134,18 +124,13 @@ VALUES: list[tuple[Any, st.SearchStrategy[Any]]] = [
     (ipaddress.IPv4Interface, st.ip_addresses(v=4).map(lambda a: ipaddress.ip_interface(f"{a}/24"))),
     (pydantic.IPvAnyInterface, st.ip_addresses().map(ipaddress.ip_interface)),
     (pydantic.IPvAnyAddress, st.ip_addresses()),
-    (
-        dict[Decimal, int],
-        st.dictionaries(st.sampled_from([Decimal("1.50"), Decimal(0)]), st.integers(0, 9), max_size=1),
-    ),
+    (dict[Decimal, int], st.dictionaries(st.sampled_from([Decimal("1.50"), Decimal(0)]), st.integers(0, 9), max_size=1)),
     (Decimal | float, st.sampled_from([2.5, Decimal("2.50")])),
 ]
 
 
 @pytest.mark.parametrize(("annotation", "values"), VALUES, ids=lambda value: str(value)[:30])
-def test_what_is_written_is_read_and_what_pydantic_writes_is_accepted(
-    annotation: Any, values: st.SearchStrategy[Any]
-) -> None:
+def test_what_is_written_is_read_and_what_pydantic_writes_is_accepted(annotation: Any, values: st.SearchStrategy[Any]) -> None:
     expression, adapter = json_schema(annotation), TypeAdapter(annotation)
 
     @settings(max_examples=12, deadline=None)

@@ -21,9 +21,7 @@ def test_masks_of_random_languages_are_those_of_the_plain_loop(tekken: float, se
     for name in ["tekken"] if tekken else ["bytes", "mixed"]:
         vocabulary(name)
     findings = list(run(seed, seconds, counts, tekken=tekken))
-    assert not findings, f"repeat with `python -m tests.fuzz masks --seed {seed} --tekken {tekken}`\n" + "\n".join(
-        findings
-    )
+    assert not findings, f"repeat with `python -m tests.fuzz masks --seed {seed} --tekken {tekken}`\n" + "\n".join(findings)
     assert counts.of
 
 

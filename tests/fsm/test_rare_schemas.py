@@ -56,13 +56,7 @@ def test_a_url_may_have_a_length_of_its_own() -> None:
 
 
 def test_loops_over_characters_are_told_by_their_first_bytes_and_their_ends() -> None:
-    for pattern, expected in (
-        ("[a-z]", True),
-        ("[a-c]", False),
-        ("[a-z]|[a-z]b", False),
-        ("[a-z]?", False),
-        ("[a-z]b", True),
-    ):
+    for pattern, expected in (("[a-z]", True), ("[a-c]", False), ("[a-z]|[a-z]b", False), ("[a-z]?", False), ("[a-z]b", True)):
         assert expected is is_character_class(regex(pattern).node), pattern
     assert is_character_class(regex("[a-c]").node, min_bytes=3)
     assert not is_character_class(regex("[a-c]").node, min_bytes=4)
@@ -78,9 +72,7 @@ N: /[0-9]+/
 
 
 @pytest.mark.parametrize("places", [1, 10, 50_000])
-def test_a_grammar_means_the_same_however_much_is_known_of_its_parser(
-    places: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_grammar_means_the_same_however_much_is_known_of_its_parser(places: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fsm.lark.conflict.MAX_PLACES", places)
     expression = fsm.grammar(ARITHMETIC)
     for text, expected in (("1+2*3", True), ("(1+2)*3", True), ("1+", False), ("()", False), ("12", True)):
@@ -103,9 +95,7 @@ NOT_ALL = [{"not": {"additionalProperties": {"type": kind}}} for kind in ("strin
         ({"allOf": NOT_ALL, "maxProperties": 1}, '{"c": null}', ['{"c": 1}', '{"c": "x"}', '{"c": 1, "d": "x"}']),
     ],
 )
-def test_one_member_may_be_what_two_negations_ask_for(
-    schema: Any, good: str, bad: list[str], key_order: Literal["any", "schema"]
-) -> None:
+def test_one_member_may_be_what_two_negations_ask_for(schema: Any, good: str, bad: list[str], key_order: Literal["any", "schema"]) -> None:
     expression = json_schema({"type": "object", **schema}, key_order=key_order)
     assert expression.accepts(good)
     assert [text for text in bad if expression.accepts(text)] == []
@@ -221,20 +211,15 @@ def test_the_command_tells_it(tmp_path: Path) -> None:
 _COUNT = st.integers(0, 3)
 _VALUES = st.one_of(
     st.fixed_dictionaries(
-        {"type": st.just("string")},
-        optional={"minLength": _COUNT, "maxLength": _COUNT, "pattern": st.sampled_from(["^a{2}$", "b", "^$"])},
+        {"type": st.just("string")}, optional={"minLength": _COUNT, "maxLength": _COUNT, "pattern": st.sampled_from(["^a{2}$", "b", "^$"])}
     ),
-    st.fixed_dictionaries(
-        {"type": st.just("integer")}, optional={"minimum": _COUNT, "maximum": _COUNT, "multipleOf": st.just(2)}
-    ),
+    st.fixed_dictionaries({"type": st.just("integer")}, optional={"minimum": _COUNT, "maximum": _COUNT, "multipleOf": st.just(2)}),
     st.fixed_dictionaries({"type": st.just("integer"), "enum": st.lists(st.sampled_from([1, "a"]), max_size=2)}),
 )
 _NESTED = st.recursive(
     _VALUES,
     lambda inner: st.one_of(
-        st.fixed_dictionaries(
-            {"properties": st.fixed_dictionaries({"in": inner}), "required": st.just(["in"]), "type": st.just("object")}
-        ),
+        st.fixed_dictionaries({"properties": st.fixed_dictionaries({"in": inner}), "required": st.just(["in"]), "type": st.just("object")}),
         st.fixed_dictionaries({"items": inner, "minItems": _COUNT, "type": st.just("array")}),
         st.fixed_dictionaries({"allOf": st.lists(inner, min_size=1, max_size=2)}),
     ),
@@ -272,9 +257,7 @@ def _some(**parts: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
 
 def _nested(schema: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     required = st.booleans() | st.lists(NAMES, unique=True)
-    property_ = st.builds(
-        lambda one, word: {**one, "required": word} if word in (True, False) else one, schema, st.none() | st.booleans()
-    )
+    property_ = st.builds(lambda one, word: {**one, "required": word} if word in (True, False) else one, schema, st.none() | st.booleans())
     depended = NAMES | st.lists(NAMES, unique=True) | schema
     return st.one_of(
         _some(
@@ -309,12 +292,8 @@ def in_draft_4(schema: Any) -> Any:
         found |= {word: {name: in_draft_4(one) for name, one in found[word].items()}} if word in found else {}
     for name, one in found.get("dependencies", {}).items():
         found["dependencies"][name] = [one] if isinstance(one, str) else one
-    left_out = {"nullable"} | {
-        word for word, said in found.items() if said == "any" or (word, said) == ("required", False)
-    }
-    found = {
-        word: said for word, said in found.items() if word not in left_out and not (word == "required" and said is True)
-    }
+    left_out = {"nullable"} | {word for word, said in found.items() if said == "any" or (word, said) == ("required", False)}
+    found = {word: said for word, said in found.items() if word not in left_out and not (word == "required" and said is True)}
     return {"anyOf": [{"type": "null"}, found]} if schema.get("nullable") is True else found
 
 

@@ -201,10 +201,7 @@ def test_with_anchors_on_both_it_is_the_outermost(outer: bool | None, inner: boo
 
 
 def test_what_is_checked_means_the_same() -> None:
-    schema = tree(True) | {
-        "uniqueItems": True,
-        "properties": {"below": {"items": {"$recursiveRef": "#"}, "uniqueItems": True}},
-    }
+    schema = tree(True) | {"uniqueItems": True, "properties": {"below": {"items": {"$recursiveRef": "#"}, "uniqueItems": True}}}
     assert accepts(schema, {"below": [{}, {"below": []}]})
     assert not accepts(schema, {"below": [{}, {}]})
     assert not accepts(schema, {"below": [{"below": [{}, {}]}]})
@@ -232,9 +229,7 @@ def circle(size: int) -> dict[str, Any]:
 
 def test_definitions_that_hold_each_other_are_built_once_and_not_at_every_depth() -> None:
     expression = fsm.json_schema(circle(12))
-    rules = [
-        rule for rule in rules_of(expression.node) if rule.name.startswith("/$defs")
-    ]  # any value is shared with others
+    rules = [rule for rule in rules_of(expression.node) if rule.name.startswith("/$defs")]  # any value is shared with others
     assert rules
     assert not any(rule.is_built for rule in rules)
     assert expression.accepts('{"to3": {"to5": {"to3": {"xy": 1, "z": null}}}}')
@@ -248,10 +243,7 @@ def test_the_report_names_keywords_at_every_place() -> None:
 
 def tangled(size: int) -> dict[str, Any]:
     """Branches of `oneOf` that may hold together, and hold each other."""
-    branches = [
-        {"type": "object", "properties": {f"k{n}": {"$ref": "#"}, "v": {"minimum": n}}, "required": [f"k{n}"]}
-        for n in range(size)
-    ]
+    branches = [{"type": "object", "properties": {f"k{n}": {"$ref": "#"}, "v": {"minimum": n}}, "required": [f"k{n}"]} for n in range(size)]
     return {"oneOf": [{"type": "integer"}, *branches]}
 
 

@@ -124,9 +124,7 @@ class _Right(BaseModel):
     b: int
 
 
-_UNION = Annotated[
-    Annotated[_Left, Tag("l")] | Annotated[_Right, Tag("r")], Discriminator(lambda value: "l" if "a" in value else "r")
-]
+_UNION = Annotated[Annotated[_Left, Tag("l")] | Annotated[_Right, Tag("r")], Discriminator(lambda value: "l" if "a" in value else "r")]
 
 
 @pytest.mark.parametrize(
@@ -268,12 +266,7 @@ def test_what_is_no_state_or_no_token_id_is_refused(wrong: Any) -> None:
             ask_both(wrong, 1)
         with pytest.raises(TypeError, match="expected one token id, an int, received"):
             ask_both(1, wrong)
-    for call in (
-        regex("a").blame,
-        regex("a").accepts,
-        lambda text: TOKEN_FSM.explain(1, 1, text),
-        lambda text: TOKEN_FSM.wanted(1, text),
-    ):
+    for call in (regex("a").blame, regex("a").accepts, lambda text: TOKEN_FSM.explain(1, 1, text), lambda text: TOKEN_FSM.wanted(1, text)):
         for text in (5, ["a"], bytearray(b"a")):
             with pytest.raises(TypeError, match="expected a text, str or bytes"):
                 call(text)

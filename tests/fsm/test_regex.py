@@ -72,9 +72,7 @@ def test_what_is_not_regular_is_refused_by_name(pattern: str, construct: str, ad
     assert advice in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("value", "advice"), [(b"a", "Decode"), (re.compile("a"), r"\.pattern"), (3, "int"), (None, "NoneType")]
-)
+@pytest.mark.parametrize(("value", "advice"), [(b"a", "Decode"), (re.compile("a"), r"\.pattern"), (3, "int"), (None, "NoneType")])
 def test_what_is_not_text_is_refused(value: object, advice: str) -> None:
     with pytest.raises(ExpressionError, match=advice):
         regex(value)  # type: ignore[arg-type]
@@ -222,11 +220,7 @@ def test_neighbouring_loops_of_one_body_join() -> None:
         (r"^\d$", ["0"], ["৪", "a"]),
         (r"^\D$", ["৪"], ["0"]),
         (r"^\w$", ["a", "_"], ["é"]),
-        (
-            r"^\s$",
-            [" ", "\t", "\v", "\f", "\u00a0", "\ufeff", "\n", "\u2029", "\u2003"],
-            ["\x01", "\u2013", "\x1c", "\x85"],
-        ),
+        (r"^\s$", [" ", "\t", "\v", "\f", "\u00a0", "\ufeff", "\n", "\u2029", "\u2003"], ["\x01", "\u2013", "\x1c", "\x85"]),
         (r"\p{Letter}cole", ["Les hivers de mon enfance: l'école", "l'ecole"], ["L'ÉCOLE", "1cole"]),
         (r"^\p{Lu}\P{L}$", ["É5"], ["é5", "Éa"]),
         (r"^[\p{Nd}x-]+$", ["৪x-"], ["y"]),

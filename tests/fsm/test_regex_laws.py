@@ -267,11 +267,7 @@ LOOSE_ATOMS = st.sampled_from(
 
 def loose_grow(inner: st.SearchStrategy[Part]) -> st.SearchStrategy[Part]:
     def row(parts: list[Part]) -> Part:
-        return Part(
-            "".join(p.loose for p in parts),
-            "".join(p.python for p in parts),
-            frozenset().union(*(p.told for p in parts)),
-        )
+        return Part("".join(p.loose for p in parts), "".join(p.python for p in parts), frozenset().union(*(p.told for p in parts)))
 
     def either(parts: list[Part]) -> Part:
         both = row(parts)

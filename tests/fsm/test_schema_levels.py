@@ -20,9 +20,7 @@ from fsm.schema.documents import cases
 from fsm.terms import work
 
 INTEGERS, SHORT = {"type": "integer", "minimum": 2}, {"type": "string", "maxLength": 2}
-NESTED = {
-    "anyOf": [{"anyOf": [INTEGERS, SHORT]}, {"anyOf": [{"anyOf": [{"const": [1]}, {"minItems": 3}]}, {"const": None}]}]
-}
+NESTED = {"anyOf": [{"anyOf": [INTEGERS, SHORT]}, {"anyOf": [{"anyOf": [{"const": [1]}, {"minItems": 3}]}, {"const": None}]}]}
 WIDE = {"type": ["integer", "string"], "anyOf": [INTEGERS, SHORT]}
 WIDER = {"type": ["null", "string"], "anyOf": [{"const": None}, {"minLength": 2}]}
 AROUND = {"type": ["integer", "string", "null"], "anyOf": [WIDE, WIDER]}
@@ -65,17 +63,12 @@ def test_the_automaton_alone_holds(name: str) -> None:
     assert {"exact"} == {line.level for line in expression.report}
     automaton = Automaton(expression.node)
     validator = jsonschema.Draft202012Validator(schema)
-    assert [v for v in VALUES if validator.is_valid(v)] == [
-        v for v in VALUES if automaton.accepts(json.dumps(v).encode())
-    ]
+    assert [v for v in VALUES if validator.is_valid(v)] == [v for v in VALUES if automaton.accepts(json.dumps(v).encode())]
 
 
 CHECKED: dict[str, tuple[Any, set[str]]] = {
     "uniqueItems": ({"uniqueItems": True, "items": INTEGERS}, {"#/uniqueItems"}),
-    "not, leading back": (
-        {"$defs": {"a": {"properties": {"a": {"not": {"$ref": "#/$defs/a"}}}}}, "$ref": "#/$defs/a"},
-        set(),
-    ),
+    "not, leading back": ({"$defs": {"a": {"properties": {"a": {"not": {"$ref": "#/$defs/a"}}}}}, "$ref": "#/$defs/a"}, set()),
     "many branches": ({"oneOf": [{"minLength": n} for n in range(61)]}, {"#/oneOf"}),
 }
 
@@ -107,19 +100,12 @@ def test_combinations_are_counted_before_they_are_made() -> None:
 
 
 @pytest.mark.parametrize("most", [0, 1, 2])
-@pytest.mark.parametrize(
-    "keyword", ["minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"]
-)
+@pytest.mark.parametrize("keyword", ["minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"])
 def test_a_count_that_is_denied_begins_right_behind_its_limit(keyword: str, most: int) -> None:
     schema = {"not": {keyword: most}}
     validator = jsonschema.Draft202012Validator(schema)
     sizes = range(5)
-    values: list[Any] = [
-        *("a" * n for n in sizes),
-        *([1] * n for n in sizes),
-        *(dict.fromkeys("abcd"[:n], 1) for n in sizes),
-        1,
-    ]
+    values: list[Any] = [*("a" * n for n in sizes), *([1] * n for n in sizes), *(dict.fromkeys("abcd"[:n], 1) for n in sizes), 1]
     valid = [value for value in values if validator.is_valid(value)]
     accepts = json_schema(schema).accepts if valid else lambda text: False
     assert valid == [value for value in values if accepts(json.dumps(value))]
@@ -129,9 +115,7 @@ META = "https://example.org/meta"
 VALIDATION = "https://json-schema.org/draft/2020-12/vocab/validation"
 
 
-@pytest.mark.parametrize(
-    "vocabulary", [None, {VALIDATION: True}, {"https://example.org/other": True, VALIDATION: True}]
-)
+@pytest.mark.parametrize("vocabulary", [None, {VALIDATION: True}, {"https://example.org/other": True, VALIDATION: True}])
 @pytest.mark.parametrize("mark", ["", "#"])
 def test_a_metaschema_of_the_registry_is_read_as_its_draft(vocabulary: dict[str, bool] | None, mark: str) -> None:
     given = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
@@ -142,10 +126,7 @@ def test_a_metaschema_of_the_registry_is_read_as_its_draft(vocabulary: dict[str,
 
 
 def test_a_metaschema_without_validation_is_refused_and_an_unknown_one_is_told() -> None:
-    given = {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$vocabulary": {"https://example.org/other": True},
-    }
+    given = {"$schema": "https://json-schema.org/draft/2020-12/schema", "$vocabulary": {"https://example.org/other": True}}
     with pytest.raises(SchemaError, match="leaves out vocabularies"):
         json_schema({"$schema": META, "type": "integer"}, registry={META: given})
     with pytest.warns(SchemaWarning, match="is not known; the schema is read as one of"):
@@ -153,9 +134,7 @@ def test_a_metaschema_without_validation_is_refused_and_an_unknown_one_is_told()
 
 
 COUNTS = st.integers(0, 3)
-MEMBERS = st.lists(
-    st.tuples(st.sampled_from(["a", "b", "x", "y", "z"]), st.sampled_from(["1", '"s"', "null"])), max_size=4
-)
+MEMBERS = st.lists(st.tuples(st.sampled_from(["a", "b", "x", "y", "z"]), st.sampled_from(["1", '"s"', "null"])), max_size=4)
 
 
 def is_valid(schema: Any, value: Any) -> bool:
@@ -180,9 +159,7 @@ def objects(draw: st.DrawFn) -> dict[str, Any]:
 @given(objects(), st.lists(MEMBERS, min_size=3, max_size=6))
 @example({"type": "object", "maxProperties": 2}, [[("x", "1"), ("x", "1")], [("x", "1"), ("y", "1")]])
 @example({"type": "object", "properties": {"a": {}}, "minProperties": 1}, [[], [("a", "1")], [("x", "1")]])
-def test_an_object_has_as_many_members_as_the_counts_say_each_key_once(
-    schema: dict[str, Any], found: list[list[tuple[str, str]]]
-) -> None:
+def test_an_object_has_as_many_members_as_the_counts_say_each_key_once(schema: dict[str, Any], found: list[list[tuple[str, str]]]) -> None:
     try:
         accepts = json_schema(schema, key_order="any", whitespace="none").accepts
     except EmptyLanguage:
@@ -228,21 +205,13 @@ def test_a_number_next_to_a_bound_is_on_its_right_side(keyword: str, limit: floa
 
 @settings(max_examples=80, deadline=None)
 @given(
-    st.sampled_from(
-        [
-            ("string", "minLength", "maxLength"),
-            ("array", "minItems", "maxItems"),
-            ("array", "minContains", "maxContains"),
-        ]
-    ),
+    st.sampled_from([("string", "minLength", "maxLength"), ("array", "minItems", "maxItems"), ("array", "minContains", "maxContains")]),
     COUNTS,
     COUNTS,
     st.booleans(),
     st.booleans(),
 )
-def test_lengths_and_counts_next_to_their_limits(
-    words: tuple[str, str, str], low: int, high: int, has_low: bool, has_high: bool
-) -> None:
+def test_lengths_and_counts_next_to_their_limits(words: tuple[str, str, str], low: int, high: int, has_low: bool, has_high: bool) -> None:
     kind, least, most = words
     schema: dict[str, Any] = {"type": kind}
     schema |= {least: low} if has_low else {}
@@ -267,10 +236,7 @@ MAX_SECONDS = 10  # some ten times what the slowest takes; the bound that counts
 def each(count: int, *options: Any, **beside: Any) -> dict[str, Any]:
     """All of `count` choices, each an `anyOf`; in the options `N` stands for the number of the choice."""
     written = json.dumps({"anyOf": list(options)})
-    return {
-        "allOf": [json.loads(written.replace('"N"', str(n)).replace("N", str(n))) for n in range(1, count + 1)],
-        **beside,
-    }
+    return {"allOf": [json.loads(written.replace('"N"', str(n)).replace("N", str(n))) for n in range(1, count + 1)], **beside}
 
 
 def around(count: int) -> dict[str, Any]:
@@ -386,9 +352,7 @@ SMALL = st.sampled_from(
 )  # fmt: skip
 OPTIONS = st.lists(SMALL, min_size=2, max_size=3)
 CHOICES = st.dictionaries(st.sampled_from(["anyOf", "oneOf"]), OPTIONS, min_size=1, max_size=1)
-SCHEMAS = st.builds(
-    lambda choices, beside: {"allOf": choices, **beside}, st.lists(CHOICES, min_size=2, max_size=5), CHOICES
-)
+SCHEMAS = st.builds(lambda choices, beside: {"allOf": choices, **beside}, st.lists(CHOICES, min_size=2, max_size=5), CHOICES)
 BOUND_VALUES = [
     None, 1, 6, 7, "", "ab", "aa", "bb", [], [1], [1, 2], {}, {"a": 1}, {"a": "x"}, {"b": "x"}, {"a": 6, "b": 2},
 ]  # fmt: skip

@@ -86,9 +86,7 @@ def test_what_the_keyword_would_not_take_is_no_misspelling(word: str, value: Any
 def test_nothing_is_suspected_but_names_of_letters(word: str) -> None:
     meant = meant_by(word, {})
     letters = word.replace("_", "").replace("-", "")
-    assert meant is None or (
-        letters.isascii() and letters.isalpha() and word not in KEYWORDS.annotations and meant in KEYWORDS.enforced
-    )
+    assert meant is None or (letters.isascii() and letters.isalpha() and word not in KEYWORDS.annotations and meant in KEYWORDS.enforced)
 
 
 @pytest.mark.parametrize("name", ["URI", "color", "utc-millisec", "", "flag-topic", "idn-email", "phone"])
@@ -109,9 +107,7 @@ def test_an_unknown_format_annotates(name: str) -> None:
     assert [denied.accepts(text) for text in ("1", '"red"')] == [True, False]
 
 
-@pytest.mark.parametrize(
-    "schema", [{"format": "email"}, {"format": "email", "$comment": "alone"}, {"allOf": [{"format": "email"}]}]
-)
+@pytest.mark.parametrize("schema", [{"format": "email"}, {"format": "email", "$comment": "alone"}, {"allOf": [{"format": "email"}]}])
 def test_a_schema_of_only_a_format_that_annotates_accepts_any_value(schema: dict[str, Any]) -> None:
     expression = fsm.json_schema(schema, formats="annotate", strict=True)
     texts = ["null", "true", "-1.5e3", '""', '"no address"', "[]", '[1, {"a": "x"}]', "{}", '{"format": [1]}']
@@ -163,15 +159,10 @@ def test_words_of_older_drafts_mean_what_they_meant(
     [
         ({}, {"enum": ["x"], "nullable": True}),
         ({"$schema": D4}, {"const": "x"}),  # no keyword of draft 4
-        (
-            {"$schema": D7, "definitions": {"a": {}}},
-            {"$ref": "#/definitions/a", "enum": ["x"]},
-        ),  # nothing counts beside `$ref`
+        ({"$schema": D7, "definitions": {"a": {}}}, {"$ref": "#/definitions/a", "enum": ["x"]}),  # nothing counts beside `$ref`
     ],
 )
-def test_branches_that_overlap_by_the_words_of_their_draft_are_not_taken_apart(
-    around: dict[str, Any], first: dict[str, Any]
-) -> None:
+def test_branches_that_overlap_by_the_words_of_their_draft_are_not_taken_apart(around: dict[str, Any], first: dict[str, Any]) -> None:
     branches = [{"required": ["a"], "properties": {"a": schema}} for schema in (first, {"enum": [None]})]
     schema = {**around, "type": "object", "oneOf": branches}
     assert not accepts(schema, {"a": None})
@@ -254,9 +245,7 @@ def test_an_option_names_the_dialect_of_a_schema_that_names_none() -> None:
     assert accepts(schema, 2, dialect="draft-07")
     assert not accepts(schema, 2, dialect="2020-12")
     assert not accepts(schema, 2)
-    with pytest.raises(
-        SchemaError, match="expected one of draft/2020-12, .*openapi-3.0 as `dialect`, received 'draft-99'"
-    ):
+    with pytest.raises(SchemaError, match="expected one of draft/2020-12, .*openapi-3.0 as `dialect`, received 'draft-99'"):
         fsm.json_schema(True, dialect="draft-99")
 
 
@@ -279,9 +268,7 @@ def test_the_uri_of_a_draft_may_be_spelled_in_many_ways(uri: str, name: str) -> 
         fsm.json_schema({"$schema": uri, "type": "null"}, strict=True)
 
 
-@pytest.mark.parametrize(
-    "uri", ["https://json-schema.org/draft-07/schema#", "http://json-schema.org/schema", D7, D2020]
-)
+@pytest.mark.parametrize("uri", ["https://json-schema.org/draft-07/schema#", "http://json-schema.org/schema", D7, D2020])
 def test_the_metaschema_of_a_draft_is_found_by_any_of_its_names(uri: str) -> None:
     expression = fsm.json_schema({"items": {"$ref": uri}})
     assert expression.accepts('[{"type": "string"}]')
@@ -383,9 +370,7 @@ def test_a_tool_is_unwrapped_and_refused_as_a_schema(tool: dict[str, Any], point
         fsm.json_schema(json.dumps(tool))
 
 
-@pytest.mark.parametrize(
-    "tool", [{"type": "function", "function": {"name": "f"}}, {"type": "function", "name": "f", "parameters": None}]
-)
+@pytest.mark.parametrize("tool", [{"type": "function", "function": {"name": "f"}}, {"type": "function", "name": "f", "parameters": None}])
 def test_a_function_of_openai_without_parameters_has_no_arguments(tool: dict[str, Any]) -> None:
     expression = fsm.json_schema(fsm.tool_schema(tool))
     assert expression.accepts("{}")
@@ -412,17 +397,13 @@ def test_what_is_no_tool_is_refused(tool: Any, problem: str) -> None:
     assert problem in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "schema", [OPENAPI, {"swagger": "2.0", "definitions": {}}, {"tools": [TOOL]}, {"toolSpec": {}}], ids=str
-)
+@pytest.mark.parametrize("schema", [OPENAPI, {"swagger": "2.0", "definitions": {}}, {"tools": [TOOL]}, {"toolSpec": {}}], ids=str)
 def test_what_is_around_schemas_is_no_schema(schema: Any) -> None:
     with pytest.raises(SchemaError, match="nothing in this schema rejects a value"):
         fsm.json_schema(schema)
 
 
-@pytest.mark.parametrize(
-    "schema", [{}, {"definitions": {"a": TOOL}}, {"title": "x", "name": "y"}, {"type": "object", "parameters": TOOL}]
-)
+@pytest.mark.parametrize("schema", [{}, {"definitions": {"a": TOOL}}, {"title": "x", "name": "y"}, {"type": "object", "parameters": TOOL}])
 def test_a_schema_may_allow_anything(schema: Any) -> None:
     assert accepts(schema, {})
 
@@ -438,9 +419,7 @@ def test_a_schema_may_allow_anything(schema: Any) -> None:
     ],
 )
 def test_a_value_with_a_lone_surrogate_is_refused_wherever_it_stands(schema: dict[str, object]) -> None:
-    with pytest.raises(
-        SchemaError, match=r"lone surrogate, which has no UTF-8. Remove it \(at '#/(not/)?(const|enum/1)'\)"
-    ):
+    with pytest.raises(SchemaError, match=r"lone surrogate, which has no UTF-8. Remove it \(at '#/(not/)?(const|enum/1)'\)"):
         fsm.json_schema(schema)
 
 
@@ -460,10 +439,7 @@ def test_a_value_with_a_lone_surrogate_is_refused_wherever_it_stands(schema: dic
     ],
 )
 def test_a_reference_is_moved_where_there_is_something(reference: str, moved: str) -> None:
-    schema = {
-        "items": [{"type": "null"}, {"properties": {"a/b": {"type": "any"}}}],
-        "properties": {"a/b": {"$ref": reference}},
-    }
+    schema = {"items": [{"type": "null"}, {"properties": {"a/b": {"type": "any"}}}], "properties": {"a/b": {"$ref": reference}}}
     found: Any = Translation(schema, dialect_named("draft-03")).root
     assert moved == found["properties"]["a/b"]["$ref"]
 

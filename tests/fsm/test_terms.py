@@ -114,9 +114,7 @@ def grow(inner: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
         some.map(nodes.sequence),
         some.map(nodes.alternation),
         inner.map(nodes.optional),
-        st.tuples(inner, counts).map(
-            lambda args: nodes.repeat(args[0], args[1][0], None if args[1][1] is None else sum(args[1]))
-        ),
+        st.tuples(inner, counts).map(lambda args: nodes.repeat(args[0], args[1][0], None if args[1][1] is None else sum(args[1]))),
     )
 
 
@@ -267,16 +265,10 @@ def test_the_bound_on_states_is_the_last_that_is_allowed() -> None:
 
 BODY = nodes.alternation((nodes.byte_range(97, 98), nodes.literal(b"cc")))
 LANGUAGE_PARTS = st.one_of(
-    st.lists(st.text("ab", min_size=1, max_size=3), min_size=1, max_size=5).map(
-        lambda texts: nodes.words(text.encode() for text in texts)
-    ),
+    st.lists(st.text("ab", min_size=1, max_size=3), min_size=1, max_size=5).map(lambda texts: nodes.words(text.encode() for text in texts)),
     st.sampled_from([nodes.byte_range(97, 98), nodes.byte_range(97, 99), nodes.literal(b"abc"), nodes.EPSILON]),
-    st.sampled_from(
-        [nodes.repeat(nodes.byte_range(97, 98)), nodes.repeat(BODY, 0, 3), nodes.optional(nodes.literal(b"a"))]
-    ),
-    st.sampled_from([EMPTY, BODY]).map(
-        lambda stop: fields(FieldList((b"aa", b"ab", b"c"), (BODY,) * 3, BODY, stop, BODY))
-    ),
+    st.sampled_from([nodes.repeat(nodes.byte_range(97, 98)), nodes.repeat(BODY, 0, 3), nodes.optional(nodes.literal(b"a"))]),
+    st.sampled_from([EMPTY, BODY]).map(lambda stop: fields(FieldList((b"aa", b"ab", b"c"), (BODY,) * 3, BODY, stop, BODY))),
 )
 LANGUAGES = st.recursive(
     LANGUAGE_PARTS,
@@ -286,10 +278,7 @@ LANGUAGES = st.recursive(
         st.lists(inner, min_size=2, max_size=3).map(nodes.intersection),
         inner.map(nodes.complement),
         st.builds(
-            lambda body, lo, more: nodes.repeat(body, lo, more and lo + more),
-            inner,
-            st.integers(0, 2),
-            st.none() | st.integers(1, 3),
+            lambda body, lo, more: nodes.repeat(body, lo, more and lo + more), inner, st.integers(0, 2), st.none() | st.integers(1, 3)
         ),
     ),
     max_leaves=8,
@@ -312,7 +301,6 @@ def test_several_bytes_that_are_read_at_once_lead_where_they_lead_one_by_one(
                 expected = next((target for mask, target in plain.arcs(expected) if mask >> byte & 1), EMPTY)
             data = data[count:]
             same = nodes.alternation(
-                nodes.intersection((one, nodes.complement(other)))
-                for one, other in ((node, expected), (expected, node))
+                nodes.intersection((one, nodes.complement(other))) for one, other in ((node, expected), (expected, node))
             )
             assert not plain.is_inhabited(same)

@@ -45,9 +45,7 @@ def lazy_next(fsm: TokenFSM, state: int, token_id: int) -> int:
         return DEAD
 
 
-def tables_of(
-    expression: Expression, tokens: list[bytes | None], eos: list[int]
-) -> tuple[TokenFSM, TokenTables] | None:
+def tables_of(expression: Expression, tokens: list[bytes | None], eos: list[int]) -> tuple[TokenFSM, TokenTables] | None:
     try:
         fsm = TokenFSM(expression, Vocabulary(tokens, eos))
         return fsm, fsm.to_tensors(max_states=300)
@@ -57,9 +55,7 @@ def tables_of(
 
 @given(EXPRESSIONS, VOCABULARIES)
 @settings(max_examples=20, deadline=None)
-def test_tables_say_what_the_lazy_automaton_says_of_every_state_and_token(
-    expression: Expression, tokens: list[bytes | None]
-) -> None:
+def test_tables_say_what_the_lazy_automaton_says_of_every_state_and_token(expression: Expression, tokens: list[bytes | None]) -> None:
     made = tables_of(expression, tokens, [0])
     if made is None or made[1].num_states * len(tokens) > 20_000:
         return
@@ -70,9 +66,7 @@ def test_tables_say_what_the_lazy_automaton_says_of_every_state_and_token(
             continue
         assert fsm.is_accepting(state) == tables.is_accepting[number]
         assert fsm.bitmask(state).tolist() == tables.bitmask(number).tolist()
-        with (
-            pytest.MonkeyPatch.context() as patch
-        ):  # what a refusal says takes nine tenths of the time, and is not asked for here
+        with pytest.MonkeyPatch.context() as patch:  # what a refusal says takes nine tenths of the time, and is not asked for here
             patch.setattr(TokenFSM, "explain", lambda *_: "refused")
             expected = [lazy_next(fsm, state, token_id) for token_id in range(len(tokens))]
         assert expected == tables.states[tables.transitions[number, tables.token_class]].tolist()
@@ -180,9 +174,7 @@ def alive_states(automaton: Automaton, tokens: list[bytes]) -> tuple[dict[int, d
     for state in queue:
         found = {token: automaton.next_state(state, token) for token in tokens}
         steps[state] = {token: target for token, target in found.items() if target != DEAD}
-        queue += [
-            target for target in dict.fromkeys(steps[state].values()) if target not in steps and target not in queue
-        ]
+        queue += [target for target in dict.fromkeys(steps[state].values()) if target not in steps and target not in queue]
         assert len(queue) < 2_000
     alive = {state for state in steps if automaton.is_accepting(state)}
     while True:
@@ -224,11 +216,7 @@ def test_a_token_is_allowed_where_tokens_after_it_spell_a_text(language: Languag
     check_all(language[0], tokens)
 
 
-@given(
-    st.lists(st.text("abc", max_size=6), min_size=1, max_size=4),
-    TOKENS,
-    st.sampled_from(["", "{2}", "{0,3}", "{5}", "*", "{7,}"]),
-)
+@given(st.lists(st.text("abc", max_size=6), min_size=1, max_size=4), TOKENS, st.sampled_from(["", "{2}", "{0,3}", "{5}", "*", "{7,}"]))
 @settings(max_examples=80)
 def test_the_same_for_words_in_loops(words: list[str], tokens: list[bytes], count: str) -> None:
     check_all(regex(f"({'|'.join(words)}){count}"), tokens)
@@ -291,9 +279,7 @@ def test_recursive_schemas_are_decided_though_a_byte_is_missing(lacking: bytes, 
     assert ({b"n"} if lacking == b"]" else {b"n", b"["}) == allowed
 
 
-@pytest.mark.parametrize(
-    ("lacking", "allowed"), [(b"]", {b"x"}), (b"y", {b"x", b"["}), (b"-", {b"x", b"["}), (b"x", set())]
-)
+@pytest.mark.parametrize(("lacking", "allowed"), [(b"]", {b"x"}), (b"y", {b"x", b"["}), (b"-", {b"x", b"["}), (b"x", set())])
 def test_recursive_grammars_are_decided_though_a_byte_is_missing(lacking: bytes, allowed: set[bytes]) -> None:
     expression = grammar('start: NAME | "[" start ("-" start)* "]"\nNAME: /x+y?/')
     vocabulary = Vocabulary([token for token in TEXT if token != lacking], [0])

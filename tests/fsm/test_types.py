@@ -101,9 +101,7 @@ def test_a_type_accepts_its_texts_and_no_others(name: str) -> None:
     assert min(len(rejected), len(accepted) + 3 * (name == "boolean")) >= 5
 
 
-VOCABULARY = Vocabulary(
-    [*(bytes((b,)) for b in range(256)), *(b"%02d" % n for n in range(100)), b'": ', b"http", b"- ", None], [359]
-)
+VOCABULARY = Vocabulary([*(bytes((b,)) for b in range(256)), *(b"%02d" % n for n in range(100)), b'": ', b"http", b"- ", None], [359])
 
 
 @pytest.mark.parametrize("name", types.__all__)
@@ -148,9 +146,7 @@ def test_every_day_of_a_calendar_is_a_date_and_no_other() -> None:
             assert dates.accepts(text.encode())
 
 
-@pytest.mark.parametrize(
-    "text", ["[>1]", "[1>]", "[1>,2]", "[1,>2]", "[>]", '{>"a":1}', '{"a">:1}', '{"a":>1}', '{"a":1>}', "{>}"]
-)
+@pytest.mark.parametrize("text", ["[>1]", "[1>]", "[1>,2]", "[1,>2]", "[>]", '{>"a":1}', '{"a">:1}', '{"a":>1}', '{"a":1>}', "{>}"])
 def test_lines_of_json_are_indented_by_forty_spaces_at_most(text: str) -> None:
     accepted = {n for n in (0, 1, 39, 40, 41, 80) if types.json_value.accepts(text.replace(">", "\n" + " " * n))}
     assert {0, 1, 39, 40} == accepted

@@ -121,12 +121,8 @@ def damages(data: bytes, other: bytes) -> dict[str, bytes]:
         "no header": with_checksum(b"\xff" * 100),
         "a header that is no object": with_checksum((2).to_bytes(8, "little") + b"[]"),
         "a deep header": with_checksum((100_000).to_bytes(8, "little") + b"[" * 100_000),
-        "an unknown type": with_checksum(
-            header('{"trie/order": {"dtype": "O", "shape": [1], "data_offsets": [0, 8]}}')
-        ),
-        "a length beyond the end": with_checksum(
-            header('{"order": {"dtype": "I32", "shape": [9], "data_offsets": [0, 36]}}')
-        ),
+        "an unknown type": with_checksum(header('{"trie/order": {"dtype": "O", "shape": [1], "data_offsets": [0, 8]}}')),
+        "a length beyond the end": with_checksum(header('{"order": {"dtype": "I32", "shape": [9], "data_offsets": [0, 36]}}')),
         "no arrays": with_checksum(header("{}")),
     }
 
@@ -313,8 +309,7 @@ def test_masks_of_large_terms_go_first_when_there_is_no_room_for_the_terms() -> 
 
 
 OPERATIONS = st.lists(
-    st.tuples(st.sampled_from("pcg"), st.integers(0, 6), st.integers(0, 40), st.sampled_from([None, "x", "y"])),
-    max_size=40,
+    st.tuples(st.sampled_from("pcg"), st.integers(0, 6), st.integers(0, 40), st.sampled_from([None, "x", "y"])), max_size=40
 )
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsm import EmptyLanguage, Expression, TokenFSM, Vocabulary, choice, grammar
+from fsm import Expression, TokenFSM, Vocabulary, choice, grammar
 from fsm.automaton.lazy_dfa import DEAD, Automaton
 from fsm.bitmask import pack
 from fsm.terms import node as nodes
@@ -20,7 +20,7 @@ from fsm.tokens.sparse_product import SparseProduct
 from fsm.tokens.trie import Trie
 from fsm.tokens.walk import sweep_each, walk_narrow, walk_wide
 from tests.fsm.test_expression import LANGUAGES, Language
-from tests.fsm.test_token_fsm import ANY, LETTER, PIECES, check_everywhere, loops
+from tests.fsm.test_token_fsm import ANY, LETTER, PIECES, loops
 
 TEXTS = st.lists(st.lists(PIECES, min_size=1, max_size=5).map(b"".join), min_size=1, max_size=40)
 
@@ -91,9 +91,7 @@ def test_a_sweep_from_many_nodes_finds_what_walks_from_each_find(
     assert expected == set(found.tolist())
 
 
-@given(
-    st.sampled_from([JSON_CHARACTER, LETTER, ANY]), TEXTS, st.integers(0, 3), st.one_of(st.none(), st.integers(1, 4))
-)
+@given(st.sampled_from([JSON_CHARACTER, LETTER, ANY]), TEXTS, st.integers(0, 3), st.one_of(st.none(), st.integers(1, 4)))
 @settings(max_examples=80, deadline=None)
 def test_a_short_loop_lists_what_stays_inside_and_where_it_may_end(
     body: nodes.Node, texts: list[bytes], lo: int, extra: int | None
@@ -137,9 +135,7 @@ WORDS = st.lists(st.text("ab", max_size=4), min_size=1, max_size=8)
 
 @given(WORDS, WORDS, st.lists(st.text("ab", min_size=1, max_size=8), min_size=1, max_size=40), st.data())
 @settings(max_examples=120, deadline=None)
-def test_words_after_words_are_read_in_every_way(
-    first: list[str], second: list[str], tokens: list[str], data: st.DataObject
-) -> None:
+def test_words_after_words_are_read_in_every_way(first: list[str], second: list[str], tokens: list[str], data: st.DataObject) -> None:
     texts = [token.encode() for token in tokens]
     expression = choice(first) + choice(second)
     walked = walk_narrow(Automaton(expression.node), Trie(texts), 1)
@@ -156,28 +152,10 @@ def test_single_steps_and_moves_lead_to_one_state(language: Language, text: byte
     assert left is right
 
 
-@given(loops(), st.integers(40, 120), st.data())
-@settings(max_examples=30, deadline=None)
-def test_masks_are_exact_where_many_tokens_lie_below_a_wide_state(
-    expression: Expression, count: int, data: st.DataObject
-) -> None:
-    letters = [bytes((97 + i % 26, 97 + i // 26)) for i in range(count)]
-    tokens = [
-        None, *(bytes((b,)) for b in range(256)), *(b'"' + x for x in letters), *(b"\\n" + x for x in letters), *letters,
-    ]  # fmt: skip
-    try:
-        fsm = TokenFSM(expression, Vocabulary(tokens, [0]))
-    except EmptyLanguage:
-        return
-    check_everywhere(fsm, data, steps=4)
-
-
 @given(st.lists(st.booleans(), max_size=100))
 def test_packing_keeps_every_flag(flags: list[bool]) -> None:
     words = pack(np.array(flags, bool))
-    assert [i for i, flag in enumerate(flags) if flag] == [
-        i for i in range(32 * len(words)) if words[i >> 5] >> (i & 31) & 1
-    ]
+    assert [i for i, flag in enumerate(flags) if flag] == [i for i in range(32 * len(words)) if words[i >> 5] >> (i & 31) & 1]
 
 
 def test_many_ways_to_read_one_text_are_followed_once() -> None:

@@ -11,25 +11,13 @@ from typing import Any
 
 import pytest
 
-from fsm import (
-    BudgetExceeded,
-    EmptyLanguage,
-    Expression,
-    FSMError,
-    SchemaError,
-    TokenFSM,
-    Vocabulary,
-    choice,
-    grammar,
-    json_schema,
-    regex,
-)
+from fsm import BudgetExceeded, EmptyLanguage, Expression, FSMError, SchemaError, TokenFSM, Vocabulary, choice, grammar, json_schema, regex
+from fsm.automaton.lazy_dfa import DEAD, Automaton
 from fsm.errors import ExpressionError, GrammarError, RegexSyntaxError, UnsupportedRegex
 from fsm.limits import work_bound
 from fsm.terms import node as nodes
 from fsm.terms import work
 from fsm.terms.derivative import Derivatives
-from fsm.terms.node import Node
 from fsm.terms.rule import Rule
 
 
@@ -341,9 +329,7 @@ def test_what_is_excluded_again_and_again_stays_one_condition() -> None:
 
 
 def test_a_round_of_one_loop_is_united_once_for_all_ways_to_begin_it() -> None:
-    tails = [
-        nodes.concat(nodes.repeat(regex(".").node, 3 * n, 3 * n), nodes.literal(bytes((n,)))) for n in range(1, 30)
-    ]
+    tails = [nodes.concat(nodes.repeat(regex(".").node, 3 * n, 3 * n), nodes.literal(bytes((n,)))) for n in range(1, 30)]
     before = work.done()
     Derivatives().arcs(nodes.alternation(tails))
     assert work.done() - before < 250
@@ -428,21 +414,27 @@ def test_it_is_refused_with_the_error_that_says_why(name: str, pieces: Pieces) -
 
 @pytest.mark.parametrize("name", [name for name in HOSTILE if name not in REFUSED])
 def test_it_compiles_and_its_masks_are_those_of_the_plain_walk(name: str, pieces: Pieces) -> None:
-    expression = HOSTILE[name]()
-    token_fsm = TokenFSM(expression, pieces.vocabulary, max_mask_work=20_000)
-    plain, random = PlainWalk(expression, pieces), Random(name)
-    state, num_warnings = token_fsm.initial_state, 0
+    """Compared are some allowed tokens, some that begin like them, some of one byte, and any."""
+    token_fsm = TokenFSM(HOSTILE[name](), pieces.vocabulary, max_mask_work=20_000)
+    plain, random = Automaton(token_fsm.expression.node), Random(name)
+    state, place, num_warnings, num_taken = token_fsm.initial_state, plain.initial_state, 0, 0
     for step in range(7):
         allowed, length = mask_of(token_fsm, state)
-        plain.check(allowed, length, random)
+        assert [i in allowed for i in pieces.vocabulary.eos_token_ids] == [plain.is_accepting(place)]
         choices = [token_id for token_id in allowed if token_id in pieces.texts]
+        texts = random.sample(choices, min(20, len(choices)))
+        alike = [random.choice(pieces.by_first_byte[pieces.texts[i][0]]) for i in texts]
+        for token_id in {*texts, *alike, *random.sample(pieces.single, 20), *random.sample(pieces.all, 20)}:
+            may_be = length is None or len(pieces.texts[token_id]) <= length
+            is_alive = may_be and plain.next_state(place, pieces.texts[token_id]) != DEAD
+            assert (token_id in allowed) == is_alive, pieces.texts[token_id]
         num_warnings += length is not None
         if not choices or num_warnings == MAX_WARNINGS:
             break
         token_id = choices[(step * 37) % len(choices)]
-        state = token_fsm.next_state(state, token_id)
-        plain.take(token_id)
-    assert plain.num_taken > 0
+        state, place = token_fsm.next_state(state, token_id), plain.next_state(place, pieces.texts[token_id])
+        num_taken += 1
+    assert num_taken
 
 
 def mask_of(token_fsm: TokenFSM, state: int) -> tuple[list[int], int | None]:
@@ -453,46 +445,3 @@ def mask_of(token_fsm: TokenFSM, state: int) -> tuple[list[int], int | None]:
     said = [re.search(r"tokens of at most (\d+) bytes there", str(warning.message)) for warning in caught]
     assert None not in said
     return allowed, int(said[0][1]) if said and said[0] else None
-
-
-class PlainWalk:
-    """The oracle: derivatives of its own, byte by byte and token by token, each target asked whether it has a text."""
-
-    def __init__(self, expression: Expression, pieces: Pieces) -> None:
-        self._derivatives = Derivatives()
-        self._node: Node | None = expression.node
-        self._steps: dict[tuple[Node, int], Node | None] = {}
-        self._pieces = pieces
-        self.num_taken = 0
-
-    def take(self, token_id: int) -> None:
-        self.num_taken += 1
-        self._node = self._after(token_id)
-
-    def check(self, allowed: list[int], length: int | None, random: Random) -> None:
-        """Compare a mask with walks over some allowed tokens, some that begin like them, those of one byte, and any."""
-        assert self._node is not None
-        pieces, mask = self._pieces, set(allowed)
-        eos = pieces.vocabulary.eos_token_ids
-        assert [i in mask for i in eos] == [self._node.nullable] * len(eos)
-        texts = [i for i in random.sample(allowed, min(20, len(allowed))) if i in pieces.texts]
-        alike = [random.choice(pieces.by_first_byte[pieces.texts[i][0]]) for i in texts]
-        for token_id in {*texts, *alike, *random.sample(pieces.single, 20), *random.sample(pieces.all, 20)}:
-            may_be = length is None or len(pieces.texts[token_id]) <= length
-            assert (token_id in mask) == (may_be and self._after(token_id) is not None), pieces.texts[token_id]
-
-    def _after(self, token_id: int) -> Node | None:
-        node = self._node
-        for byte in self._pieces.texts[token_id]:
-            if node is None:
-                break
-            if (node, byte) not in self._steps:
-                self._steps[node, byte] = self._step(node, byte)
-            node = self._steps[node, byte]
-        return node
-
-    def _step(self, node: Node, byte: int) -> Node | None:
-        for mask, target in self._derivatives.arcs(node):
-            if mask >> byte & 1:
-                return target if self._derivatives.is_inhabited(target) else None
-        return None

@@ -21,10 +21,7 @@ import lark
 from fsm import Expression, grammar, json_schema, regex
 
 KINDS = (
-    ["regex"] * 4
-    + ["both", "both, then", "without"]
-    + ["schema"] * 3
-    + ["schema in any order", "grammar", "grammar", "grammar, dynamic"]
+    ["regex"] * 4 + ["both", "both, then", "without"] + ["schema"] * 3 + ["schema in any order", "grammar", "grammar", "grammar, dynamic"]
 )
 _ATOMS = [*"abz1_ -.é", "yes", "no ", "end", r"\n", '"', ".", ".", r"\w", r"\w", r"\W", r"\d", r"\s", r"\S", "[^b]", "[a-z]", "[a-z ]",
           r"[\s\S]", r"[^\W\d]", "[0-9a-f]", r"\.", "[^\"\\\\]", r"\x00", "[ab]", r"\D",
@@ -57,31 +54,15 @@ def _count(random: Random) -> str:
 
 
 _NAMES = ["a", "b", "ab", "1", "x-a", "", "é"]
-_PATTERNS = [
-    "^x-",
-    "a",
-    "^[ab]*$",
-    r"\bb",
-    "^(?!a)",
-    r"^\w+( \w+){0,3}$",
-    "b$",
-    r"^[a-z][a-z0-9_]{0,8}$",
-    "^a?$",
-    r"\d{2,3}",
-    r"^\S+ \S+$",
-]
+_PATTERNS = ["^x-", "a", "^[ab]*$", r"\bb", "^(?!a)", r"^\w+( \w+){0,3}$", "b$", r"^[a-z][a-z0-9_]{0,8}$", "^a?$", r"\d{2,3}", r"^\S+ \S+$"]
 _CONSTANTS: list[Any] = ["a", "b", "ab", "", 1, 2.5, None, True, [], {}, [1], {"a": 1}]
 
 
 def schema(random: Random, depth: int = 3) -> Any:
     """A JSON schema, mostly of one type."""
     if not depth or random.random() < 0.1:
-        return random.choice(
-            [True, {"type": "string"}, {"type": "integer"}, {"type": "null"}, {"enum": ["a", "ab", 1]}, {}]
-        )
-    make: Callable[[Random, int], Any] = random.choice(
-        [_object, _object, _string, _number, _array, _combination, _combination]
-    )
+        return random.choice([True, {"type": "string"}, {"type": "integer"}, {"type": "null"}, {"enum": ["a", "ab", 1]}, {}])
+    make: Callable[[Random, int], Any] = random.choice([_object, _object, _string, _number, _array, _combination, _combination])
     return make(random, depth - 1)
 
 
@@ -172,9 +153,7 @@ def grammar_text(random: Random) -> str:
         found = []
         for _ in range(random.randint(1, 3)):
             name = random.choice([*names, random.choice(['"if"', '";"', '"("'])])
-            found.append(
-                f"[{name}]" if random.random() < 0.1 else name + random.choice(["", "", "", "?", "*", "+", "~1..2"])
-            )
+            found.append(f"[{name}]" if random.random() < 0.1 else name + random.choice(["", "", "", "?", "*", "+", "~1..2"]))
         return " ".join(found)
 
     lines = [f"{rule}: {' | '.join(sequence() for _ in range(random.randint(1, 3)))}" for rule in ("start", *rules)]

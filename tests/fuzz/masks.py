@@ -236,13 +236,8 @@ class _Walk:
         self._counts.of["tokens compared"] += len(self._vocabulary)
         if expected != received:
             names = self._vocabulary.tokens
-            more, less = (
-                [names[t] for t in sorted(found)[:8]]
-                for found in (set(received) - {*expected}, set(expected) - {*received})
-            )
-            raise WrongMask(
-                f"{what} after {self.text!r} wrongly allows {more}, and lacks {less} ({len(expected)} are right)"
-            )
+            more, less = ([names[t] for t in sorted(found)[:8]] for found in (set(received) - {*expected}, set(expected) - {*received}))
+            raise WrongMask(f"{what} after {self.text!r} wrongly allows {more}, and lacks {less} ({len(expected)} are right)")
 
     def _compare_strategies(self, expected: list[int]) -> None:
         key = mask_strategies.mask_key(self.fsm.automaton.nodes[self.state], self._vocabulary)
@@ -267,17 +262,13 @@ class _Walk:
             try:
                 self.fsm.next_state(self.state, token_id)
             except TokenNotAllowed:
-                raise WrongMask(
-                    f"after {self.text!r} the token {self._vocabulary.tokens[token_id]!r} is allowed and refused"
-                ) from None
+                raise WrongMask(f"after {self.text!r} the token {self._vocabulary.tokens[token_id]!r} is allowed and refused") from None
         for token_id in {*self._random.choices(range(len(self._vocabulary)), k=2)} - allowed:
             try:
                 self.fsm.next_state(self.state, token_id)
             except TokenNotAllowed:
                 continue
-            raise WrongMask(
-                f"after {self.text!r} the token {self._vocabulary.tokens[token_id]!r} is not allowed and fed"
-            )
+            raise WrongMask(f"after {self.text!r} the token {self._vocabulary.tokens[token_id]!r} is not allowed and fed")
 
     def take(self, going: list[int]) -> bool:
         """Feed one of the tokens, mostly one of ASCII; False where the automaton of the plain loop has too many states."""
@@ -358,13 +349,7 @@ def shrunk(one: Example, kind: str, seconds: float = 20) -> tuple[Example, str]:
 
 
 def run(
-    seed: int,
-    seconds: float,
-    counts: Counts,
-    *,
-    count: int | None = None,
-    tekken: float = 0.05,
-    progress: float = math.inf,
+    seed: int, seconds: float, counts: Counts, *, count: int | None = None, tekken: float = 0.05, progress: float = math.inf
 ) -> Iterator[str]:
     """Check the examples of seed, seed + 1, ... for a time; yield each different finding with a smaller example.
 

@@ -164,9 +164,7 @@ def _always(**branch: Any) -> Planned:
         ({"ff_tokens": [[5, 6]]}, {"ff_tokens": [[5, 7]]}, "append sequences after the same sample"),
     ],
 )
-def test_policies_that_want_different_things_of_one_sample(
-    first: dict[str, Any], second: dict[str, Any], message: str
-) -> None:
+def test_policies_that_want_different_things_of_one_sample(first: dict[str, Any], second: dict[str, Any], message: str) -> None:
     model = random_model()
     agree = [_always(**first), _always(**first)] if "temperature" in first else [_always(**first), Planned(_free)]
     good, bad = _write(model, [[3, 4]] * 2, [agree, [_always(**first), _always(**second)]], max_tokens=2)
@@ -180,8 +178,7 @@ def _forks(state: int, row: RowView) -> list[Branch]:
 
 
 @pytest.mark.parametrize(
-    ("sampler", "message"),
-    [(samplers.greedy(), "Fork with `state.fork"), (samplers.beam_search(2), "a policy cannot fork them")],
+    ("sampler", "message"), [(samplers.greedy(), "Fork with `state.fork"), (samplers.beam_search(2), "a policy cannot fork them")]
 )
 def test_a_policy_forks_no_row_of_a_call(sampler: Any, message: str) -> None:
     write = generate.text(random_model(), sampler=sampler)
@@ -271,9 +268,7 @@ class Order(BaseModel):
 
 
 def test_an_option_of_loading_that_there_is_reaches_transformers(saved: Path) -> None:
-    network: Any = models.transformers(
-        saved, attn_implementation="eager", rms_norm_eps=0.5, local_files_only=True
-    ).hugging_face
+    network: Any = models.transformers(saved, attn_implementation="eager", rms_norm_eps=0.5, local_files_only=True).hugging_face
     assert (network.config._attn_implementation, network.config.rms_norm_eps) == ("eager", 0.5)
 
 
@@ -414,9 +409,7 @@ def test_a_validator_that_leaves_fails_its_row_alone(validate: Any, sampler: Any
 @pytest.mark.parametrize("validate", [_leaves, _interrupts])
 def test_a_validator_in_another_thread_does_not_end_this_call(validate: Any) -> None:
     errors: list[Any] = []
-    thread = threading.Thread(
-        target=lambda: errors.append(continuous(_writer(validate))("a", max_tokens=40).errors[0][0]), daemon=True
-    )
+    thread = threading.Thread(target=lambda: errors.append(continuous(_writer(validate))("a", max_tokens=40).errors[0][0]), daemon=True)
     wanted = generate.text(random_model())("the name", max_tokens=60)
     thread.start()
     assert wanted == generate.text(random_model())("the name", max_tokens=60)

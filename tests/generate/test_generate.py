@@ -48,10 +48,7 @@ def test_values_have_the_type_that_the_generator_says() -> None:
     assert generate.json(model, Record.model_json_schema())(">") == {"name": "anna", "age": 20}
     assert generate.regex(model, r"\{.{1,40}\}")(">") == '{"name": "anna", "age": 20}'
     assert generate.text(model)(">") == '{"name": "anna", "age": 20}'
-    assert generate.json(scripted_model(saying("[1, 2]")), '{"type": "array", "items": {"type": "integer"}}')(">") == [
-        1,
-        2,
-    ]
+    assert generate.json(scripted_model(saying("[1, 2]")), '{"type": "array", "items": {"type": "integer"}}')(">") == [1, 2]
     assert generate.fsm(scripted_model(saying("ab")), fsm.choice(["a"]) + fsm.choice(["b", "c"]))(">") == "ab"
 
 
@@ -106,13 +103,7 @@ def test_other_types_and_options_that_look_the_same_are_refused() -> None:
 
 def test_values_are_nested_by_batch_and_sample_without_dimensions_of_one() -> None:
     model = random_model()
-    for samples, prompts, shape in [
-        (1, "a", ()),
-        (1, ["a"], ()),
-        (3, "a", (3,)),
-        (1, ["a", "b"], (2,)),
-        (3, ["a", "b"], (2, 3)),
-    ]:
+    for samples, prompts, shape in [(1, "a", ()), (1, ["a"], ()), (3, "a", (3,)), (1, ["a", "b"], (2,)), (3, ["a", "b"], (2, 3))]:
         values = generate.choice(model, ["yes", "no"], sampler=samplers.multinomial(samples))(prompts, rng=1)
         assert shape == _shape(values)
 
@@ -142,9 +133,7 @@ def test_ids_without_text_are_never_sampled() -> None:
     network = random_network("llama")
     for model in (models.from_transformers(network, FakeTokenizer()),):
         spelled = {i for i, data in enumerate(model.tokenizer.token_bytes) if data}
-        state = continuous(generate.text(model, sampler=samplers.multinomial(8, temperature=90.0)))(
-            "a", max_tokens=40, rng=2
-        )
+        state = continuous(generate.text(model, sampler=samplers.multinomial(8, temperature=90.0)))("a", max_tokens=40, rng=2)
         assert {i for group in state.rows for row in group for i in row.token_ids[2:]} <= spelled
 
 
@@ -305,9 +294,7 @@ def test_resume_goes_on_only_with_what_was_cut() -> None:
     whole = write("the")
     assert whole == write.resume(whole)
     stopped = continuous(generate.text(model))("the", max_tokens=3)
-    assert continuous(generate.text(model))("the", max_tokens=9) == continuous(generate.text(model)).resume(
-        stopped, max_tokens=6
-    )
+    assert continuous(generate.text(model))("the", max_tokens=9) == continuous(generate.text(model)).resume(stopped, max_tokens=6)
 
 
 def _generators() -> dict[str, Any]:
@@ -339,9 +326,7 @@ def _generators() -> dict[str, Any]:
         ({"prompt": "\ud800"}, (OutlinesContError, UnicodeError), "surrogate"),
     ],
 )
-def test_bad_input_is_named_before_anything_runs(
-    kind: str, options: dict[str, Any], error: type[Exception], message: str
-) -> None:
+def test_bad_input_is_named_before_anything_runs(kind: str, options: dict[str, Any], error: type[Exception], message: str) -> None:
     generator = _generators()[kind]
     given = {"prompt": "a", **options}
     with generator.model.meter() as meter:
@@ -426,9 +411,7 @@ SAMPLERS = {
 
 @pytest.mark.parametrize("held", [1, 2, 3])
 @pytest.mark.parametrize("name", SAMPLERS)
-def test_a_sampler_of_n_takes_a_state_of_one_sample_or_of_n_and_other_samplers_keep_the_number(
-    name: str, held: int
-) -> None:
+def test_a_sampler_of_n_takes_a_state_of_one_sample_or_of_n_and_other_samplers_keep_the_number(name: str, held: int) -> None:
     sampler, expected = SAMPLERS[name]
     start = continuous(generate.text(random_model()))("the name", max_tokens=1).fork(held)
     write = continuous(generate.text(random_model(), sampler=sampler))
@@ -442,9 +425,7 @@ def test_a_sampler_of_n_takes_a_state_of_one_sample_or_of_n_and_other_samplers_k
     assert write([start, "a prompt"], max_tokens=2).shape[:2] == (2, expected(held))
     if name.startswith("multinomial ") and held == 1:
         drawn = continuous(generate.text(random_model(), sampler=samplers.multinomial()))
-        assert drawn(start.fork(state.num_samples), max_tokens=2) == state, (
-            "n samples of one are one of each of its forks"
-        )
+        assert drawn(start.fork(state.num_samples), max_tokens=2) == state, "n samples of one are one of each of its forks"
 
 
 def test_continuous_takes_a_generator() -> None:
@@ -482,10 +463,7 @@ def test_a_stop_text_inside_forced_text_counts_although_the_limit_falls_behind_i
     for limit in range(3, 12):
         state = continuous(generator)("a: ", max_tokens=limit, stop_at="ue")
         assert (str(state), state.finish_reasons) == ("a: the bl", [["stop"]])
-        assert (
-            "".join(piece for piece in _until_error(generator.stream("a: ", max_tokens=limit, stop_at="ue")))
-            == "the bl"
-        )
+        assert "".join(piece for piece in _until_error(generator.stream("a: ", max_tokens=limit, stop_at="ue"))) == "the bl"
 
 
 def _until_error(stream: Iterator[str]) -> Iterator[str]:
@@ -548,20 +526,12 @@ def test_the_error_of_a_parser_gets_one_note_with_its_place() -> None:
 
 
 def test_a_tool_is_refused_with_the_call_to_write() -> None:
-    arguments = {
-        "type": "object",
-        "properties": {"ok": {"type": "boolean"}},
-        "required": ["ok"],
-        "additionalProperties": False,
-    }
+    arguments = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False}
     tool = {"type": "function", "function": {"name": "confirm", "parameters": arguments}}
     model = random_model()
     with pytest.raises(fsm.SchemaError, match=r"`fsm\.json_schema\(fsm\.tool_schema\(tool\)\)`"):
         generate.json(model, tool)
-    assert generate.json(model, fsm.tool_schema(tool), dialect="2020-12")("Confirm:", max_tokens=30)["ok"] in (
-        True,
-        False,
-    )
+    assert generate.json(model, fsm.tool_schema(tool), dialect="2020-12")("Confirm:", max_tokens=30)["ok"] in (True, False)
 
 
 def test_a_generator_warns_where_the_schema_is_given() -> None:

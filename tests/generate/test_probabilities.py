@@ -98,12 +98,7 @@ def test_shares_are_the_products_of_conditional_probabilities(prompt: str, end: 
 
 @settings(max_examples=12, deadline=None, derandomize=True)
 @given(
-    options=st.lists(
-        st.one_of(st.text("abc", min_size=1, max_size=4), st.sampled_from(OPTIONS[:3])),
-        min_size=1,
-        max_size=4,
-        unique=True,
-    ),
+    options=st.lists(st.one_of(st.text("abc", min_size=1, max_size=4), st.sampled_from(OPTIONS[:3])), min_size=1, max_size=4, unique=True),
     end=st.booleans(),
 )
 def test_laws_are_those_of_enumeration(options: list[str], end: bool) -> None:
@@ -263,9 +258,7 @@ def test_what_has_no_probabilities_is_refused() -> None:
 
 def test_logits_that_define_no_distribution_are_errors() -> None:
     options = ["a", "b"]
-    none = dict.fromkeys(
-        FakeTokenizer().encode("ab") + FakeTokenizer().encode("a") + FakeTokenizer().encode("b"), -math.inf
-    )
+    none = dict.fromkeys(FakeTokenizer().encode("ab") + FakeTokenizer().encode("a") + FakeTokenizer().encode("b"), -math.inf)
     with pytest.raises(DeadEnd, match="probability zero for each"):
         generate.choice(scripted_model(lambda ids: none), options).probabilities(PROMPT)
     with pytest.raises(InvalidLogits, match="finite logits"):

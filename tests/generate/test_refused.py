@@ -38,19 +38,7 @@ from outlines_cont import (
     samplers,
 )  # fmt: skip
 from outlines_cont.errors import OptionError, OutlinesContError, UnknownOption
-from outlines_cont.samplers import (
-    DRY,
-    XTC,
-    MinP,
-    Mirostat,
-    Temperature,
-    TopK,
-    TopP,
-    beam_search,
-    best_of,
-    greedy,
-    multinomial,
-)
+from outlines_cont.samplers import DRY, XTC, MinP, Mirostat, Temperature, TopK, TopP, beam_search, best_of, greedy, multinomial
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
 from tests.fakes import VOCAB_SIZE, FakeTokenizer, random_model, random_network
@@ -99,11 +87,7 @@ def _state() -> SequenceState:
 
 def _with(makes: tuple[Make, ...], option: str, *refused: tuple[Any, str]) -> list[tuple[Make, str, str]]:
     """Each of some values of an option for each of some functions, with what is said of it."""
-    return [
-        (lambda make=make, value=value: make(**{option: value}), option, said)
-        for make in makes
-        for value, said in refused
-    ]
+    return [(lambda make=make, value=value: make(**{option: value}), option, said) for make in makes for value, said in refused]
 
 
 _SAID = "Make one, such as `samplers.greedy()` or `samplers.multinomial()`."
@@ -250,9 +234,7 @@ def test_what_no_text_satisfies_is_explained() -> None:
         (lambda m, o: generate.text(m)("a", **o), "whitespace", r"generate\.json\(model, schema, whitespace=...\)"),
     ],
 )
-def test_an_option_that_there_is_none_of_is_named_with_what_was_meant(
-    call: Callable[[Any, Any], Any], option: str, advice: str
-) -> None:
+def test_an_option_that_there_is_none_of_is_named_with_what_was_meant(call: Callable[[Any, Any], Any], option: str, advice: str) -> None:
     with pytest.raises(UnknownOption, match=advice) as refused:
         call(TINY, {option: 5})
     assert option == refused.value.option
@@ -291,9 +273,7 @@ def test_an_option_of_loading_that_there_is_none_of_is_named(tmp_path: Path, opt
         *((make, "length_penalty", -10, 10) for make in (_beams,)),
     ],
 )
-def test_a_bound_is_within_and_the_next_number_beyond_is_not(
-    make: Callable[..., Any], option: str, lowest: float, highest: float
-) -> None:
+def test_a_bound_is_within_and_the_next_number_beyond_is_not(make: Callable[..., Any], option: str, lowest: float, highest: float) -> None:
     for value in (lowest, highest):
         make(**{option: value})
     for value in (math.nextafter(lowest, -math.inf), math.nextafter(highest, math.inf), math.nan):
@@ -330,9 +310,7 @@ def test_a_bias_is_bounded_for_every_token(make: Callable[..., Any]) -> None:
         ),
     ],
 )
-def test_the_lowest_number_of_an_option_is_within_and_what_is_below_is_named(
-    option: str, lowest: int, act: Callable[[Any], Any]
-) -> None:
+def test_the_lowest_number_of_an_option_is_within_and_what_is_below_is_named(option: str, lowest: int, act: Callable[[Any], Any]) -> None:
     act(lowest)
     for value in (lowest - 1, -7, True, "1", math.nan):
         with pytest.raises(OptionError, match="expected") as caught:
@@ -344,9 +322,7 @@ def test_the_largest_that_is_allowed_is_taken() -> None:
     assert _state().best(3).shape == (1, 3, 2)
     for token_id in (0, VOCAB_SIZE - 1):
         ids = torch.tensor([[3, token_id]])
-        assert [3, token_id] == SequenceState.from_cache(
-            random_model(), ids, DynamicCache()
-        ).token_ids.flatten().tolist()
+        assert [3, token_id] == SequenceState.from_cache(random_model(), ids, DynamicCache()).token_ids.flatten().tolist()
 
 
 # -- the law ------------------------------------------------------------------------------------------------------------
@@ -374,11 +350,7 @@ def _calls() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, A
         "generate.cfg": (generate.cfg, (model, 'start: "a"'), {"start": "start"}),
         "generate.fsm": (generate.fsm, (model, fsm.regex("a")), {"max_retries": 1}),
         "generator": (text, ("a",), {**options, **flags}),
-        "stream": (
-            lambda *a, **o: [*text.stream(*a, max_tokens=1, **o)],
-            ("a",),
-            {"events": True, "top": 0, "retract": False},
-        ),
+        "stream": (lambda *a, **o: [*text.stream(*a, max_tokens=1, **o)], ("a",), {"events": True, "top": 0, "retract": False}),
         "continuous": (continuous, (text,), {}),
         "resume": (continuous(text).resume, (state,), {"max_tokens": 1}),
         "greedy": (samplers.greedy, (), penalties),

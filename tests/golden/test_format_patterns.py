@@ -56,9 +56,7 @@ def uri_pattern(more: str, private: str, *, is_reference: bool) -> str:
     host = rf"(?:\[(?:{IPV6}|[vV]{HEX}+\.[{ascii_only}:]+)\]|(?:[{plain}]|{encoded})*)"
     authority = f"//(?:(?:[{plain}:]|{encoded})*@)?{host}(?::[0-9]*)?(?:/{inside}*)*"
     rest = rf"(?:\?(?:{inside}|[/?{private}])*)?(?:\#(?:{inside}|[/?])*)?"
-    absolute = (
-        rf"[A-Za-z][A-Za-z0-9+\-.]*:(?:{authority}|/(?:{inside}+(?:/{inside}*)*)?|{inside}+(?:/{inside}*)*|){rest}"
-    )
+    absolute = rf"[A-Za-z][A-Za-z0-9+\-.]*:(?:{authority}|/(?:{inside}+(?:/{inside}*)*)?|{inside}+(?:/{inside}*)*|){rest}"
     if not is_reference:
         return absolute
     first = f"(?:[{plain}@]|{encoded})+"
@@ -76,9 +74,7 @@ def ecma() -> str:
     """Patterns of ECMA-262 in groups three deep, as JSON spells them."""
     syntax = r"[$()*+./?\[\]^{|}]|\\\\"
     escape = rf"\\\\(?:[dDsSwWtnvfr]|{syntax}|c[A-Za-z]|x{HEX}{{2}}|u{HEX}{{4}})"
-    ranges = "|".join(
-        f"{known[0]}-[{known}]" for known in ("0123456789", "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ")
-    )
+    ranges = "|".join(f"{known[0]}-[{known}]" for known in ("0123456789", "abcdefghijklmnopqrstuvwxyz", "ABCDEFGHIJKLMNOPQRSTUVWXYZ"))
     counts = "[0-9]{1,9},?|" + "|".join(f"[0-{high}],{high}" for high in range(10))
     quantifier = rf"(?:(?:[*+?]|\{{(?:{counts})\}})\??)?"
     short = r'\\["bfnrt]|\\u00(?:0[0-7bef]|1[0-9a-f])'  # the escapes of JSON but for the backslash
@@ -164,9 +160,7 @@ NO_HOSTS += [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("schemes", "scheme"), [(("http", "https"), "https"), (("ftp", "file"), "ftp"), (None, "x+1.-")]
-)
+@pytest.mark.parametrize(("schemes", "scheme"), [(("http", "https"), "https"), (("ftp", "file"), "ftp"), (None, "x+1.-")])
 def test_a_url_has_a_host_and_a_port(schemes: tuple[str, ...] | None, scheme: str) -> None:
     accepts = Automaton(formats.url(schemes)).accepts
     assert [host for host in HOSTS if not accepts(f"{scheme}://{host}".encode())] == []
@@ -211,10 +205,7 @@ def number(most: str, together: str, digits: int, more: str) -> str:
 NUMBERS: list[tuple[dict[str, str], str]] = [
     ({"type": "integer"}, "0|-?[1-9][0-9]{0,39}"),
     ({"type": "number"}, number("[0-9]{1,2}|[12][0-9]{2}|30[0-7]", "[0-9]{1,2}", 40, "")),
-    (
-        {"type": "number", "format": "float"},
-        number("0?[0-9]|[12][0-9]|3[0-7]", "0?[0-9]|1[0-9]", 18, r"|[0-9]{18,37}(?:\.[0-9]{1,40})?"),
-    ),
+    ({"type": "number", "format": "float"}, number("0?[0-9]|[12][0-9]|3[0-7]", "0?[0-9]|1[0-9]", 18, r"|[0-9]{18,37}(?:\.[0-9]{1,40})?")),
 ]
 
 

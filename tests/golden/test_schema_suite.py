@@ -28,9 +28,7 @@ from fsm.schema import json_schema
 
 RATCHET = Path(__file__).with_name("schema_suite.json")
 _REPOSITORY = Path(__file__).resolve().parents[2]
-SUITE = Path(
-    os.environ.get("JSON_SCHEMA_TEST_SUITE", _REPOSITORY.parent / "shared" / "data" / "JSON-Schema-Test-Suite")
-)
+SUITE = Path(os.environ.get("JSON_SCHEMA_TEST_SUITE", _REPOSITORY.parent / "shared" / "data" / "JSON-Schema-Test-Suite"))
 GROUPS = SUITE / "tests" / "draft2020-12"
 
 needs_suite = pytest.mark.skipif(
@@ -53,11 +51,7 @@ def registry() -> dict[str, Any]:
 
 def spellings(value: Any) -> set[str]:
     """The instance as `json.dumps` writes it."""
-    return {
-        json.dumps(value, ensure_ascii=ascii, separators=s)
-        for ascii in (True, False)
-        for s in ((",", ":"), (", ", ": "))
-    }
+    return {json.dumps(value, ensure_ascii=ascii, separators=s) for ascii in (True, False) for s in ((",", ":"), (", ", ": "))}
 
 
 def accepts_alone(token_fsm: TokenFSM, text: str) -> bool:
@@ -80,9 +74,7 @@ def result_of(group: dict[str, Any], *, strict: bool) -> tuple[str, int]:
     valid = [test for test in group["tests"] if test["valid"]]
     try:
         with warnings.catch_warnings(action="ignore", category=SchemaWarning):
-            expression = json_schema(
-                group["schema"], formats="annotate", key_order="any", registry=registry(), strict=strict
-            )
+            expression = json_schema(group["schema"], formats="annotate", key_order="any", registry=registry(), strict=strict)
     except EmptyLanguage:
         assert not valid, f"no value satisfies {group['schema']}, but these do: {valid}"
         return "right", 0

@@ -8,16 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.device_proxy import Proxy
-from outlines_cont.kv.attention import (
-    NAME,
-    Prefix,
-    _merge,
-    additive_mask,
-    attend,
-    plain_attend,
-    prefix_attention,
-    prefix_attention_of,
-)
+from outlines_cont.kv.attention import NAME, Prefix, _merge, additive_mask, attend, plain_attend, prefix_attention, prefix_attention_of
 from tests.fakes import random_network
 from tests.oracle import assert_close
 
@@ -34,9 +25,7 @@ def _whole(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, hidden
 
 @settings(max_examples=60, deadline=None)
 @given(_SIZES, st.sampled_from([(2, 1), (4, 2), (3, 3)]), _SIZES, _SIZES, _SIZES, st.integers(0, 10**6))
-def test_two_parts_are_the_whole(
-    rows: int, heads: tuple[int, int], count: int, first: int, second: int, seed: int
-) -> None:
+def test_two_parts_are_the_whole(rows: int, heads: tuple[int, int], count: int, first: int, second: int, seed: int) -> None:
     draw = torch.Generator().manual_seed(seed)
     query = torch.randn(rows, heads[0], count, 4, generator=draw, dtype=torch.float64)
     keys, values = torch.randn(2, rows, heads[1], first + second, 4, generator=draw, dtype=torch.float64)
@@ -109,9 +98,7 @@ def test_the_kernels_that_are_chosen_for_cuda_attend_as_the_plain_form(
     query, keys, values = (torch.randn(shape, generator=generator).to(dtype) for shape in shapes)
     visible = torch.ones(rows, 1, queries, count, dtype=torch.bool).tril(before)
     if is_masked:
-        visible &= (torch.rand(visible.shape, generator=generator) < 0.6) | torch.ones_like(visible).tril(before).triu(
-            before
-        )
+        visible &= (torch.rand(visible.shape, generator=generator) < 0.6) | torch.ones_like(visible).tril(before).triu(before)
     wanted, _ = plain_attend(query.double(), keys.double(), values.double(), 0.3, additive_mask(visible, torch.float64))
     with torch.inference_mode(), Proxy() as proxy:
         for tensor in (query, keys, values, visible):

@@ -21,10 +21,7 @@ _CHUNKS = st.lists(st.lists(st.integers(3, VOCAB_SIZE - 6), max_size=11), min_si
 
 
 @settings(max_examples=10, deadline=None)
-@given(
-    st.sampled_from(FAMILIES),
-    st.lists(st.tuples(_CHUNKS, st.integers(0, 2), st.integers(0, 6)), min_size=2, max_size=4),
-)
+@given(st.sampled_from(FAMILIES), st.lists(st.tuples(_CHUNKS, st.integers(0, 2), st.integers(0, 6)), min_size=2, max_size=4))
 def test_logits_are_those_of_each_row_alone(family: str, rounds: list[tuple[list[list[int]], int, int]]) -> None:
     model = random_model(family)
     rows: list[list[int]] = [[3], [4, 5], [6]]
@@ -53,9 +50,7 @@ _ROUND = st.tuples(
     st.lists(_ROUND, min_size=2, max_size=5),
 )
 def test_rows_cut_forked_stacked_and_continued_have_the_logits_of_a_fresh_run(
-    family: str,
-    sharing: Sharing | None,
-    rounds: list[tuple[list[tuple[int, int]], list[list[int]], list[int], list[int]]],
+    family: str, sharing: Sharing | None, rounds: list[tuple[list[tuple[int, int]], list[list[int]], list[int], list[int]]]
 ) -> None:
     model = random_model(family)
     if not model.can_branch:
@@ -148,9 +143,7 @@ def test_memory_is_freed_with_the_last_row_that_uses_it() -> None:
     assert model.kv_store.nbytes == 0
 
 
-def test_a_budget_evicts_what_was_used_least_recently_and_refuses_what_does_not_fit(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_budget_evicts_what_was_used_least_recently_and_refuses_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     model = random_model("llama")
 
     def prefilled(start: int) -> RowKV:

@@ -17,9 +17,7 @@ from outlines_cont.kv.share import Share, Sharing, plan, segments
 from outlines_cont.kv.store import KVStore
 
 _STEPS = st.lists(
-    st.tuples(st.sampled_from(["new", "touch", "read", "leave", "reserve", "reserve"]), st.integers(0, 9)),
-    min_size=1,
-    max_size=14,
+    st.tuples(st.sampled_from(["new", "touch", "read", "leave", "reserve", "reserve"]), st.integers(0, 9)), min_size=1, max_size=14
 )
 
 
@@ -33,9 +31,7 @@ def _layers(columns: int, value: float = 0.0, heads: int = 1) -> tuple[torch.Ten
 
 @settings(max_examples=120, deadline=None)
 @given(_STEPS, st.integers(0, 12))
-def test_what_nobody_reads_is_evicted_by_last_use_and_no_more_than_is_needed(
-    steps: list[tuple[str, int]], budget: int
-) -> None:
+def test_what_nobody_reads_is_evicted_by_last_use_and_no_more_than_is_needed(steps: list[tuple[str, int]], budget: int) -> None:
     store, user = KVStore(), _User()
     buffers: list[Buffer] = []  # the one that was used longest ago first
     read: set[Buffer] = set()
@@ -134,9 +130,7 @@ def test_only_one_may_append_and_only_where_nobody_has_written(stop: int) -> Non
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(0, 18), st.integers(0, 4))
-def test_a_share_of_a_row_has_its_first_tokens_up_to_what_was_evicted(
-    sizes: list[int], stop: int, evicted: int
-) -> None:
+def test_a_share_of_a_row_has_its_first_tokens_up_to_what_was_evicted(sizes: list[int], stop: int, evicted: int) -> None:
     store, value, parts = KVStore(), 0, list[KVPart]()
     for size in sizes:
         tokens = torch.arange(value, value + size, dtype=torch.float32)
@@ -182,14 +176,9 @@ def _places(parts: tuple[KVPart, ...]) -> list[tuple[int, int]]:
     st.lists(st.integers(0, 5), max_size=3),
     st.sampled_from([Sharing(1, 1), Sharing(3, 2), Sharing(1, 1000), Sharing(1000, 1000)]),
 )
-def test_a_row_is_read_where_its_tokens_lie(
-    drawn: list[list[tuple[int, list[int]]] | None], cut: list[int], sharing: Sharing
-) -> None:
+def test_a_row_is_read_where_its_tokens_lie(drawn: list[list[tuple[int, list[int]]] | None], cut: list[int], sharing: Sharing) -> None:
     buffer = Buffer(KVStore().reserve, 2, 0)
-    rows = [
-        None if parts is None else RowKV(tuple(KVPart(buffer, row, np.array(columns)) for row, columns in parts))
-        for parts in drawn
-    ]
+    rows = [None if parts is None else RowKV(tuple(KVPart(buffer, row, np.array(columns)) for row, columns in parts)) for parts in drawn]
     rows += [rows[at % len(rows)] for at in cut]
     rows += [row[: len(row) // 2] for row in rows if row is not None and len(row) > 1]
     shares, copied = plan(rows, sharing)
@@ -210,14 +199,8 @@ def test_rows_with_shorter_beginnings_in_common_share_no_more_than_these() -> No
 
 
 @settings(max_examples=150, deadline=None)
-@given(
-    st.lists(st.integers(1, 9), min_size=1, max_size=6),
-    st.integers(1, 14),
-    st.integers(1, 10),
-)
-def test_of_rows_cut_out_of_one_those_share_first_that_save_most(
-    lengths: list[int], min_copies: int, min_view: int
-) -> None:
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(1, 14), st.integers(1, 10))
+def test_of_rows_cut_out_of_one_those_share_first_that_save_most(lengths: list[int], min_copies: int, min_view: int) -> None:
     """Each row but one saves a copy of every token that all of them have in common; what saves too little is copied."""
     buffer = Buffer(KVStore().reserve, 1, 0)
     columns = np.cumsum([2, 1, 1, 3, 1, 1, 1, 2, 1])
@@ -235,9 +218,7 @@ def test_of_rows_cut_out_of_one_those_share_first_that_save_most(
 
 # Shares of neighbouring rows of one of two buffers: where each begins, its columns from there on, and how many rows of the batch have it.
 _SHARES = st.lists(
-    st.tuples(st.integers(0, 1), st.integers(0, 2), st.sets(st.integers(0, 4), max_size=4), st.integers(1, 3)),
-    min_size=1,
-    max_size=7,
+    st.tuples(st.integers(0, 1), st.integers(0, 2), st.sets(st.integers(0, 4), max_size=4), st.integers(1, 3)), min_size=1, max_size=7
 )
 
 
@@ -251,9 +232,7 @@ def _fits(shares: list[Share]) -> bool:
 
 @settings(max_examples=200, deadline=None)
 @given(_SHARES)
-def test_shares_of_neighbouring_rows_are_one_segment_where_that_wastes_little(
-    drawn: list[tuple[int, int, set[int], int]],
-) -> None:
+def test_shares_of_neighbouring_rows_are_one_segment_where_that_wastes_little(drawn: list[tuple[int, int, set[int], int]]) -> None:
     buffers, shares, num_rows = [Buffer(KVStore().reserve, 7, 0), Buffer(KVStore().reserve, 7, 0)], [], 0
     for row, (buffer, start, more, count) in enumerate(drawn):
         columns = np.array(sorted({start} | {start + 1 + column for column in more}))

@@ -34,12 +34,7 @@ def is_right(found: RowKV | None, token_ids: tuple[int, ...]) -> bool:
     if found is None:
         return True
     wanted = kv_of(KVStore(), token_ids)[: len(found)].layers()
-    pairs = [
-        (a, b)
-        for one, other in zip(found.layers(), wanted, strict=True)
-        if one and other
-        for a, b in zip(one, other, strict=True)
-    ]
+    pairs = [(a, b) for one, other in zip(found.layers(), wanted, strict=True) if one and other for a, b in zip(one, other, strict=True)]
     return bool(pairs) and all(torch.equal(a, b) for a, b in pairs)
 
 
@@ -66,9 +61,7 @@ def test_a_tree_with_room_finds_the_longest_prefix_of_what_was_added(steps: list
 
 @settings(max_examples=80, deadline=None)
 @given(st.lists(st.tuples(st.booleans(), _IDS), max_size=40), st.integers(0, 24))
-def test_a_tree_with_little_room_forgets_what_was_used_least_recently(
-    steps: list[tuple[bool, tuple[int, ...]]], room: int
-) -> None:
+def test_a_tree_with_little_room_forgets_what_was_used_least_recently(steps: list[tuple[bool, tuple[int, ...]]], room: int) -> None:
     """Of two texts that share no first token, the one that was used later is held, unless there is no room for it."""
     store = KVStore()
     tree = PrefixTree(store, room * PER_TOKEN)
@@ -119,12 +112,8 @@ def test_the_cache_is_within_its_bytes_at_every_moment(alphabet: int) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    st.lists(st.tuples(st.sampled_from(["keep", "find", "reserve", "epoch"]), _IDS), max_size=30), st.integers(12, 40)
-)
-def test_the_budget_of_the_store_holds_and_what_it_evicts_is_not_found(
-    steps: list[tuple[str, tuple[int, ...]]], room: int
-) -> None:
+@given(st.lists(st.tuples(st.sampled_from(["keep", "find", "reserve", "epoch"]), _IDS), max_size=30), st.integers(12, 40))
+def test_the_budget_of_the_store_holds_and_what_it_evicts_is_not_found(steps: list[tuple[str, tuple[int, ...]]], room: int) -> None:
     store = KVStore()
     cache, state = PrefixCache(store, 10**9), kv_of(store, (1, 2))
     cache.min_tokens = 1

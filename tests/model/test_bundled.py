@@ -26,9 +26,7 @@ def _tiny() -> HuggingFaceModel:
 def test_it_chains_three_generators_and_feeds_each_token_once() -> None:
     model = _tiny()
     with model.meter() as meter:
-        state = continuous(generate.choice(model, ["order", "complaint"]))(
-            "Message: Please send 3 chairs. Anna\nKind: "
-        )
+        state = continuous(generate.choice(model, ["order", "complaint"]))("Message: Please send 3 chairs. Anna\nKind: ")
         kind = state.value
         state = continuous(generate.json(model, Order))(state + "\nRecord: ", max_tokens=200)
         assert isinstance(state.value, Order)
@@ -43,17 +41,13 @@ def test_it_chains_three_generators_and_feeds_each_token_once() -> None:
 def test_rows_of_a_batch_give_what_they_give_alone() -> None:
     model = models.tiny(dtype=torch.float64)
     generator = generate.json(model, Order)
-    prompts = [
-        f"Message: {text}\nRecord: " for text in ("3 chairs for Anna, in EUR.", "Bob paid USD for 12 lamps and a desk.")
-    ]
+    prompts = [f"Message: {text}\nRecord: " for text in ("3 chairs for Anna, in EUR.", "Bob paid USD for 12 lamps and a desk.")]
     assert [generator(prompt, max_tokens=200) for prompt in prompts] == generator(prompts, max_tokens=200)
 
 
 def test_a_conversation_needs_no_template_and_feeds_no_token_twice() -> None:
     model = _tiny()
-    chat = (
-        Chat(model).system("You take orders.").user("Please send 12 chairs to Anna Berg by 2031-05-14, we pay 90 EUR.")
-    )
+    chat = Chat(model).system("You take orders.").user("Please send 12 chairs to Anna Berg by 2031-05-14, we pay 90 EUR.")
     with model.meter() as meter:
         chat = chat.assistant(generate.json(model, Order), max_tokens=100)
         assert chat.value == Order(name="Anna Berg", quantity=12, currency="EUR")

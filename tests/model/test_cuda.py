@@ -14,9 +14,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(),
 
 def _texts(model: HuggingFaceModel) -> list[str]:
     draw = samplers.multinomial(2, top_k=40, top_p=0.9, min_p=0.01, temperature=1.5)
-    state = continuous(generate.choice(model, ["yes no", "a blue name", "é🙂"], sampler=draw))(
-        ["the", "a b c d"], rng=3
-    )
+    state = continuous(generate.choice(model, ["yes no", "a blue name", "é🙂"], sampler=draw))(["the", "a b c d"], rng=3)
     state = continuous(generate.text(model))(state + " and", max_tokens=6, stop_at="zz")
     state = continuous(generate.regex(model, "[0-9]{3}-[ab]+"))(state + ": ", max_tokens=9)
     assert state.kv_cache is not None

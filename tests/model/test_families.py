@@ -35,21 +35,12 @@ _CONFIGS: dict[str, Any] = {
     "gpt_neox": lambda: transformers.GPTNeoXConfig(**{k: v for k, v in _LLAMA.items() if k != "num_key_value_heads"}),
     "mistral": lambda: transformers.MistralConfig(**_LLAMA, sliding_window=8),
     "gemma3": lambda: transformers.Gemma3TextConfig(
-        **_LLAMA,
-        head_dim=16,
-        sliding_window=8,
-        query_pre_attn_scalar=16,
-        layer_types=["sliding_attention", "full_attention"],
+        **_LLAMA, head_dim=16, sliding_window=8, query_pre_attn_scalar=16, layer_types=["sliding_attention", "full_attention"]
     ),
     "phi3": lambda: transformers.Phi3Config(**_LLAMA),
     "olmo2": lambda: transformers.Olmo2Config(**_LLAMA),
     "falcon": lambda: transformers.FalconConfig(
-        vocab_size=VOCAB_SIZE,
-        hidden_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        bos_token_id=0,
-        eos_token_id=1,
+        vocab_size=VOCAB_SIZE, hidden_size=64, num_hidden_layers=2, num_attention_heads=4, bos_token_id=0, eos_token_id=1
     ),
     "mpt": lambda: transformers.MptConfig(
         vocab_size=VOCAB_SIZE, d_model=64, n_layers=2, n_heads=4, max_seq_len=512, bos_token_id=0, eos_token_id=1
@@ -66,9 +57,7 @@ _CONFIGS: dict[str, Any] = {
         bos_token_id=0,
         eos_token_id=1,
     ),
-    "falcon_h1": lambda: transformers.FalconH1Config(
-        **_LLAMA, mamba_d_ssm=64, mamba_n_heads=4, mamba_d_head=16, mamba_d_state=8
-    ),
+    "falcon_h1": lambda: transformers.FalconH1Config(**_LLAMA, mamba_d_ssm=64, mamba_n_heads=4, mamba_d_head=16, mamba_d_state=8),
     "lfm2": lambda: transformers.Lfm2Config(**_LLAMA, layer_types=["conv", "full_attention"]),
 }
 _RECURRENT = {"mamba2", "falcon_h1", "lfm2"}
@@ -201,9 +190,7 @@ def test_a_recurrent_model_feeds_again_only_what_it_must_and_says_so(family: str
 
 
 def test_a_model_whose_cache_is_not_exact_is_refused() -> None:
-    config = transformers.MambaConfig(
-        vocab_size=VOCAB_SIZE, hidden_size=64, num_hidden_layers=2, state_size=8, eos_token_id=1
-    )
+    config = transformers.MambaConfig(vocab_size=VOCAB_SIZE, hidden_size=64, num_hidden_layers=2, state_size=8, eos_token_id=1)
     with pytest.raises(UnsupportedModel, match="Use a decoder-only model"):
         models.from_transformers(transformers.MambaForCausalLM(config), FakeTokenizer())
     t5 = transformers.T5Config(vocab_size=32, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
@@ -220,12 +207,7 @@ def test_slices_sums_files_and_empty_axes_of_every_kind_of_cache(family: str) ->
     for at in range(len(row.token_ids) + 1):
         both = state[0, ...].tokens[:at] + state[0, ...].tokens[at:]
         assert both == state[0, ...]
-    parts = [
-        state[..., 3:],
-        state.tokens[..., 1:],
-        state.tokens[..., :-2] + state.tokens[..., -2:],
-        state[..., :4] + state,
-    ]
+    parts = [state[..., 3:], state.tokens[..., 1:], state.tokens[..., :-2] + state.tokens[..., -2:], state[..., :4] + state]
     for part in parts:
         assert _worst(model, [part]) <= 1e-4
     assert not parts[0].logprobs.any()
@@ -238,6 +220,4 @@ def test_slices_sums_files_and_empty_axes_of_every_kind_of_cache(family: str) ->
     assert write.resume(loaded, max_tokens=3) == write.resume(state, max_tokens=3)
     for empty in (state[0:0, ...], state[:, 0:0, :]):
         assert write(empty, max_tokens=2) == empty
-    assert write([state, "of"], max_tokens=2) == SequenceState.stack(
-        [write(state, max_tokens=2), write("of", max_tokens=2)]
-    )
+    assert write([state, "of"], max_tokens=2) == SequenceState.stack([write(state, max_tokens=2), write("of", max_tokens=2)])

@@ -20,15 +20,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import fsm
 from outlines_cont import SequenceState, adapters, continuous, generate, models, policies, samplers
-from outlines_cont.errors import (
-    IncompleteOutput,
-    InvalidLogits,
-    NotPicklable,
-    OptionError,
-    StateMismatch,
-    UnsupportedModel,
-    UserCodeError,
-)
+from outlines_cont.errors import IncompleteOutput, InvalidLogits, NotPicklable, OptionError, StateMismatch, UnsupportedModel, UserCodeError
 from outlines_cont.models import CallableModel
 from tests.fakes import EOS, VOCAB_SIZE, FakeTokenizer, random_model
 from tests.oracle import assert_close, next_logits
@@ -50,10 +42,7 @@ class Bag:
 
 def bag_in_onnx() -> bytes:
     """The same as a graph: Gather, CumSum, MatMul over (1, T) ids."""
-    constants = [
-        numpy_helper.from_array(array, name)
-        for array, name in ((EMBEDDING, "embedding"), (HEAD, "head"), (np.array(1), "axis"))
-    ]
+    constants = [numpy_helper.from_array(array, name) for array, name in ((EMBEDDING, "embedding"), (HEAD, "head"), (np.array(1), "axis"))]
     nodes = [
         helper.make_node("Gather", ["embedding", "input_ids"], ["embedded"]),
         helper.make_node("CumSum", ["embedded", "axis"], ["summed"]),
@@ -80,13 +69,9 @@ def test_a_toy_in_numpy_runs_generators_states_and_samplers() -> None:
     state = continuous(generate.regex(model, "[a-c]{3}, (yes|no)"))(["the ", "a name: "])
     assert state.finish_reasons == [["constraint"], ["constraint"]]
     assert all(len(value[0]) in (7, 8) for value in state.values)
-    forked = continuous(generate.choice(model, ["red", "blue"], sampler=samplers.multinomial(3)))(
-        state.fork(3) + " ", rng=1
-    )
+    forked = continuous(generate.choice(model, ["red", "blue"], sampler=samplers.multinomial(3)))(state.fork(3) + " ", rng=1)
     assert forked.shape[:2] == (2, 3)
-    again = continuous(generate.choice(model, ["red", "blue"], sampler=samplers.multinomial(3)))(
-        state.fork(3) + " ", rng=1
-    )
+    again = continuous(generate.choice(model, ["red", "blue"], sampler=samplers.multinomial(3)))(state.fork(3) + " ", rng=1)
     assert again.values == forked.values
 
 
@@ -98,8 +83,7 @@ def test_onnx_runtime_writes_what_numpy_writes() -> None:
         lambda model: generate.choice(model, ["yes", "no"], sampler=samplers.beam_search(2)),
     ):
         numpy_state, onnx_state = (
-            continuous(make(model))(prompts, max_tokens=12, rng=2)
-            for model in (models.from_callable(Bag(), TOKENS), in_onnx())
+            continuous(make(model))(prompts, max_tokens=12, rng=2) for model in (models.from_callable(Bag(), TOKENS), in_onnx())
         )
         assert list(numpy_state) == list(onnx_state)
         torch.testing.assert_close(numpy_state.logprobs, onnx_state.logprobs, rtol=0, atol=1e-3)
@@ -120,13 +104,7 @@ def test_there_are_no_keys_and_values_and_that_is_told() -> None:
     with pytest.raises(UnsupportedModel, match="a function of token ids"):
         SequenceState.from_cache(model, torch.tensor([[1, 2]]), None)  # type: ignore[arg-type]
     found = model.capabilities
-    assert tuple(map(bool, (found.crop, found.stack, found.skip, found.branch, found.reuse))) == (
-        True,
-        True,
-        True,
-        False,
-        False,
-    )
+    assert tuple(map(bool, (found.crop, found.stack, found.skip, found.branch, found.reuse))) == (True, True, True, False, False)
     assert "no keys and values" in str(found)
     assert not model.prefix_cache.is_on
     assert repr(model).startswith(f"<CallableModel Bag.logits, {VOCAB_SIZE} tokens, torch.float32")
@@ -138,10 +116,7 @@ def test_states_are_saved_for_a_model_of_the_same_name(tmp_path: Path) -> None:
     state.save(tmp_path / "state")
     same = SequenceState.load(tmp_path / "state", models.from_callable(Bag(), TOKENS, name="bag"))
     assert list(state) == list(same)
-    assert (
-        continuous(generate.text(same.model))(same, max_tokens=3).values
-        == continuous(generate.text(model))(state, max_tokens=3).values
-    )
+    assert continuous(generate.text(same.model))(same, max_tokens=3).values == continuous(generate.text(model))(state, max_tokens=3).values
     with pytest.raises(StateMismatch):
         SequenceState.load(tmp_path / "state", models.from_callable(Bag(), TOKENS))
 
@@ -183,10 +158,7 @@ def raising(length: int) -> Any:
     ("value", "message"),
     [
         (lambda n: np.zeros((1, n, VOCAB_SIZE)), rf"got one of shape \(1, \d, {VOCAB_SIZE}\).*`array\[0\]`"),
-        (
-            lambda n: np.zeros((1, VOCAB_SIZE)),
-            rf"given \d token ids, returns an array of floats of shape \({VOCAB_SIZE},\)",
-        ),
+        (lambda n: np.zeros((1, VOCAB_SIZE)), rf"given \d token ids, returns an array of floats of shape \({VOCAB_SIZE},\)"),
         (lambda n: np.zeros(VOCAB_SIZE - 1), rf"got one of shape \({VOCAB_SIZE - 1},\)"),
         (lambda n: 0.5, r"got one of shape \(\)"),
         (lambda n: None, "got NoneType"),
@@ -244,12 +216,7 @@ def test_the_context_ends_a_text() -> None:
 
 def test_other_arrays_are_taken() -> None:
     zeros = torch.zeros(VOCAB_SIZE)
-    for value in (
-        zeros.to(torch.bfloat16),
-        zeros.double().tolist(),
-        zeros.numpy().astype(np.float16),
-        zeros.int().numpy(),
-    ):
+    for value in (zeros.to(torch.bfloat16), zeros.double().tolist(), zeros.numpy().astype(np.float16), zeros.int().numpy()):
         model = models.from_callable(lambda ids, value=value: value, TOKENS)
         assert torch.float32 == model.dtype
         assert generate.choice(model, ["yes", "no"])("a") in ("yes", "no")
@@ -309,9 +276,7 @@ def _make(kind: int) -> Callable[[Any, Any], Any]:
 
 @settings(parent=_FEW, max_examples=6)
 @given(st.sampled_from(["all", "last"]), _PROMPTS, st.integers(0, 5), st.integers(0, 3), st.data())
-def test_a_chain_on_a_function_is_that_on_the_model(
-    shape: str, prompts: list[str], kind: int, how: int, data: st.DataObject
-) -> None:
+def test_a_chain_on_a_function_is_that_on_the_model(shape: str, prompts: list[str], kind: int, how: int, data: st.DataObject) -> None:
     sampler = [samplers.greedy(), samplers.multinomial(2), samplers.beam_search(2), samplers.best_of(2)][how]
     steps = data.draw(st.integers(1, 8))
     cut = data.draw(st.integers(0, 9))
@@ -328,9 +293,7 @@ def test_a_chain_on_a_function_is_that_on_the_model(
             [row.token_ids for row in group] for group in received.rows
         ]
         assert expected.values == received.values
-        assert [list(map(type, group)) for group in expected.errors] == [
-            list(map(type, group)) for group in received.errors
-        ]
+        assert [list(map(type, group)) for group in expected.errors] == [list(map(type, group)) for group in received.errors]
         assert_close(expected.logprobs, received.logprobs, 1e-4)
         assert_close(expected.weights, received.weights, 1e-4)
 

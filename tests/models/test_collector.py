@@ -52,9 +52,7 @@ def test_nothing_is_frozen_later_nor_unasked_nor_where_the_collector_is_disabled
 ) -> None:
     calls = list[str]()
     stand_in = SimpleNamespace(
-        isenabled=lambda: is_enabled,
-        unfreeze=list,
-        **{name: partial(calls.append, name) for name in ("collect", "freeze")},
+        isenabled=lambda: is_enabled, unfreeze=list, **{name: partial(calls.append, name) for name in ("collect", "freeze")}
     )
     monkeypatch.setattr(collector, "gc", stand_in)
     monkeypatch.setattr(collector, "_is_first", iter((True,)))

@@ -107,11 +107,7 @@ _CHUNKS = st.lists(_IDS, min_size=3, max_size=3).filter(any)
     st.lists(_IDS.filter(bool), min_size=4, max_size=4),
 )
 def test_rows_fed_cut_and_forked_have_the_logits_of_transformers(
-    family: str,
-    rounds: list[tuple[list[list[int]], int, int]],
-    kept: list[int],
-    sharing: Sharing | None,
-    ends: list[list[int]],
+    family: str, rounds: list[tuple[list[list[int]], int, int]], kept: list[int], sharing: Sharing | None, ends: list[list[int]]
 ) -> None:
     model = _model(family)
     assert model.capabilities.fused, model.capabilities.fused.why
@@ -197,10 +193,7 @@ def test_joined_weights_are_those_of_the_model() -> None:
     before = {name: weight.clone() for name, weight in network.state_dict().items()}
     model = _opened(network)
     attention, feed_forward = network.model.layers[1].self_attn, network.model.layers[1].mlp
-    for modules in (
-        [attention.q_proj, attention.k_proj, attention.v_proj],
-        [feed_forward.gate_proj, feed_forward.up_proj],
-    ):
+    for modules in ([attention.q_proj, attention.k_proj, attention.v_proj], [feed_forward.gate_proj, feed_forward.up_proj]):
         assert are_adjacent(modules[0].weight, [module.weight for module in modules])
     assert all(torch.equal(weight, before[name]) for name, weight in network.state_dict().items())
     ids = list(range(3, 12))
@@ -339,10 +332,7 @@ def _shared() -> Any:
         (_mixed, "weights of several types"),
         (_shared, "modules that share a weight"),
         (lambda: _network("llama", torch.float64), "weights of torch.float64"),
-        (
-            lambda: _network("llama", output_attentions=True, _attn_implementation="eager"),
-            "attention 'eager' was chosen",
-        ),
+        (lambda: _network("llama", output_attentions=True, _attn_implementation="eager"), "attention 'eager' was chosen"),
         (lambda: _network("stablelm", use_parallel_residual=True), "the config sets `use_parallel_residual`"),
         (
             lambda: _network("llama", rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}),
@@ -350,9 +340,7 @@ def _shared() -> Any:
         ),
     ],
 )
-def test_a_network_that_is_not_as_transformers_made_it_is_run_by_transformers(
-    network: Callable[[], Any], why: str
-) -> None:
+def test_a_network_that_is_not_as_transformers_made_it_is_run_by_transformers(network: Callable[[], Any], why: str) -> None:
     model = _opened(network())
     assert model.capabilities.fused.why.startswith(why)
     assert not model.capabilities.fused
@@ -373,9 +361,7 @@ def test_it_can_be_turned_off() -> None:
     assert model.capabilities.fused
     assert plain.capabilities.fused.why == "turned off: `fused=False`"
     assert "fused  no" in str(plain.capabilities)
-    texts = [
-        continuous(generate.regex(each, "[a-z]{3}-[0-9]+"))("the code: ", max_tokens=12) for each in (model, plain)
-    ]
+    texts = [continuous(generate.regex(each, "[a-z]{3}-[0-9]+"))("the code: ", max_tokens=12) for each in (model, plain)]
     assert list(texts[0]) == list(texts[1])
     with pytest.raises(OptionError, match="`fused`"):
         models.tiny(fused="no")  # type: ignore[arg-type]

@@ -23,15 +23,7 @@ from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
 from tests.chat_models import chat_model
-from tests.vocabularies import (
-    QWEN_PATTERN,
-    SENTENCEPIECE_FILE,
-    byte_level_bpe,
-    gemma_bpe,
-    llama_2_bpe,
-    pattern_bpe,
-    unigram,
-)
+from tests.vocabularies import QWEN_PATTERN, SENTENCEPIECE_FILE, byte_level_bpe, gemma_bpe, llama_2_bpe, pattern_bpe, unigram
 
 _ADDED = ["<think>", "</think>", "[CALL]", "<think>ing>", "C++", "né", "   "]
 _MARKUP = {"<think>", "</think>", "[CALL]", "<think>ing>"}

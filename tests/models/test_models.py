@@ -18,14 +18,7 @@ from typer.testing import CliRunner
 from outlines_cont import continuous, generate, models, policies, samplers
 from outlines_cont.cli.__main__ import app
 from outlines_cont.engine.drafting.costs import ForwardCosts
-from outlines_cont.errors import (
-    MissingTokenizer,
-    ModelMismatch,
-    ModelNotFound,
-    OptionError,
-    TokenizerError,
-    UnsupportedModel,
-)
+from outlines_cont.errors import MissingTokenizer, ModelMismatch, ModelNotFound, OptionError, TokenizerError, UnsupportedModel
 from outlines_cont.generation.prompt import open_prompt
 from outlines_cont.models import HuggingFaceModel, loading
 from outlines_cont.models.capability import is_recurrent
@@ -33,24 +26,12 @@ from outlines_cont.models.hugging_face import _vocab_size
 from outlines_cont.models.tokenizer.tokenizer import open_backend
 from outlines_cont.policies.healing import NO_HEALING
 from outlines_cont.state.tokens import checked_given
-from tests.fakes import (
-    BOS,
-    END_OF_TURN,
-    EOS,
-    FAMILIES,
-    VOCAB_SIZE,
-    FakeTokenizer,
-    random_model,
-    random_network,
-    recurrent_network,
-)
+from tests.fakes import BOS, END_OF_TURN, EOS, FAMILIES, VOCAB_SIZE, FakeTokenizer, random_model, random_network, recurrent_network
 from tests.saved_model import save_model
 from tests.vocabularies import GPT2_EOS, byte_level_bpe
 
 
-@pytest.mark.parametrize(
-    ("family", "can_skip"), [("llama", True), ("gpt2", True), ("qwen3", True), ("mistral", False), ("gemma3", False)]
-)
+@pytest.mark.parametrize(("family", "can_skip"), [("llama", True), ("gpt2", True), ("qwen3", True), ("mistral", False), ("gemma3", False)])
 def test_a_model_with_a_sliding_window_cannot_skip_columns(family: str, can_skip: bool) -> None:
     model = random_model(family)
     assert (True, can_skip) == (model.can_stack, model.can_skip)
@@ -73,9 +54,7 @@ def test_asking_for_the_capability_is_not_metered() -> None:
 
 
 def _mamba() -> transformers.PreTrainedModel:
-    return transformers.MambaForCausalLM(
-        transformers.MambaConfig(vocab_size=32, hidden_size=16, num_hidden_layers=1, state_size=4)
-    )
+    return transformers.MambaForCausalLM(transformers.MambaConfig(vocab_size=32, hidden_size=16, num_hidden_layers=1, state_size=4))
 
 
 def _encoder_decoder() -> transformers.PreTrainedModel:
@@ -124,19 +103,12 @@ def test_a_saved_model_is_loaded_from_its_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["nobody/nothing", "nofolder"])
-def test_a_name_that_is_neither_folder_nor_id_says_what_was_tried(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_name_that_is_neither_folder_nor_id_says_what_was_tried(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ModelNotFound) as caught:
         models.transformers(name, local_files_only=True)
     assert caught.value.option == "id_or_path"
-    for part in (
-        repr(name),
-        repr(str(tmp_path / name)),
-        "only the cache of the hub was searched",
-        "transformers says: ",
-    ):
+    for part in (repr(name), repr(str(tmp_path / name)), "only the cache of the hub was searched", "transformers says: "):
         assert part in str(caught.value)
     (tmp_path / name).mkdir(parents=True)
     (tmp_path / name / "config.json").write_text('{"model_type": "llama"}')
@@ -187,9 +159,7 @@ def test_the_bundled_model_has_a_float_type(dtype: Any) -> None:
     assert models.tiny(dtype="float64").dtype == torch.float64
 
 
-def test_a_wrong_name_is_asked_for_once_and_a_near_folder_suggested(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_wrong_name_is_asked_for_once_and_a_near_folder_suggested(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a connection transformers asks for each file six times in 23 seconds, also for those that a cached model lacks."""
     save_model(tmp_path / "models" / "lamps-small")
     asked: list[str] = []
@@ -205,9 +175,7 @@ def test_a_wrong_name_is_asked_for_once_and_a_near_folder_suggested(
         models.transformers("models/lamp-small", revision="v1")
     assert asked == ["https://huggingface.co/models/lamp-small/resolve/v1/config.json"]
     assert "got 'models/lamp-small'. Did you mean 'models/lamps-small'? Tried: the folder " in str(caught.value)
-    assert "the hub cannot be reached (Name or service not known), so only the cache of the hub was searched" in str(
-        caught.value
-    )
+    assert "the hub cannot be reached (Name or service not known), so only the cache of the hub was searched" in str(caught.value)
 
     cached = tmp_path / "cache" / "models--own--lamps"
     save_model(cached / "snapshots" / "0123")
@@ -247,9 +215,7 @@ def evil_model(folder: Path, part: str) -> Path:
 
 
 @pytest.mark.parametrize("part", _EVIL_PARTS)
-def test_no_code_of_a_model_runs_and_nobody_is_asked(
-    part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_code_of_a_model_runs_and_nobody_is_asked(part: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("a question was asked at the standard input"))
     evil_model(tmp_path / "evil", part)
@@ -293,9 +259,7 @@ def test_a_model_without_selected_logits_gives_all_and_the_same_tokens() -> None
 
 
 def test_a_model_that_cannot_be_stacked_runs_its_rows_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    wanted = generate.text(random_model("llama"), sampler=samplers.multinomial(2))(
-        ["the name", "a"], max_tokens=5, rng=3
-    )
+    wanted = generate.text(random_model("llama"), sampler=samplers.multinomial(2))(["the name", "a"], max_tokens=5, rng=3)
     monkeypatch.setattr(HuggingFaceModel, "can_stack", False)
     model = models.from_transformers(random_network("llama"), FakeTokenizer())
     with model.meter() as meter:
@@ -365,12 +329,7 @@ def test_what_a_model_cannot_do_is_said_with_the_reason() -> None:
     network = copy.deepcopy(random_network("llama"))
     network.config.attention_chunk_size = 8
     chunked = models.from_transformers(network, FakeTokenizer()).capabilities
-    assert (
-        bool(chunked.crop),
-        bool(chunked.stack),
-        bool(chunked.skip),
-        bool(chunked.branch),
-    ) == (True, False, False, False)
+    assert (bool(chunked.crop), bool(chunked.stack), bool(chunked.skip), bool(chunked.branch)) == (True, False, False, False)
     assert chunked.stack.why == "attention in chunks of columns"
 
 
@@ -436,10 +395,7 @@ def test_before_anything_was_measured_a_forward_takes_longer_the_more_it_feeds()
     assert 0 < costs.seconds(1) < costs.seconds(8) < costs.seconds(64)
 
 
-@pytest.mark.parametrize(
-    ("head", "expected"),
-    [(SimpleNamespace(weight=torch.zeros(40, 8)), 40), (SimpleNamespace(), 32), (None, 32)],
-)
+@pytest.mark.parametrize(("head", "expected"), [(SimpleNamespace(weight=torch.zeros(40, 8)), 40), (SimpleNamespace(), 32), (None, 32)])
 def test_the_width_is_that_of_the_output_layer_where_there_is_one(head: Any, expected: int) -> None:
     config = SimpleNamespace(get_text_config=lambda decoder: SimpleNamespace(vocab_size=32))
     model: Any = SimpleNamespace(get_output_embeddings=lambda: head, config=config)

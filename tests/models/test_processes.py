@@ -15,9 +15,7 @@ import pytest
 from outlines_cont.waiting import SpinWatch
 
 ROOT = Path(__file__).parents[2]
-on_linux = pytest.mark.skipif(
-    sys.platform != "linux", reason="cores are assigned, and preemptions counted, on Linux alone"
-)
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="cores are assigned, and preemptions counted, on Linux alone")
 # As a user has it: what these tests' own process has set is not inherited.
 AS_FOUND = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_", "KMP_"))}
 
@@ -64,9 +62,7 @@ print(json.dumps({**found, "warnings": [str(one.message) for one in caught if on
 
 def beside_loops(first: str, length: int, enough: str) -> dict[str, list[float]]:
     program = BESIDE_LOOPS.replace("FIRST", first).replace("LENGTH", str(length)).replace("ENOUGH", enough)
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, env=AS_FOUND, cwd=ROOT, timeout=200
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=AS_FOUND, cwd=ROOT, timeout=200)
     assert done.returncode == 0, done.stderr
     found: dict[str, list[float]] = json.loads(done.stdout)
     return found
@@ -84,10 +80,7 @@ def test_rows_beside_two_busy_loops_take_at_most_three_times_as_long() -> None:
 def test_the_first_slow_forward_warns_once_where_torch_was_imported_before() -> None:
     found = beside_loops("torch", 5, "caught")
     (warning,) = found["warnings"]
-    assert (
-        "Write `import outlines_cont` before `import torch`, or set OMP_WAIT_POLICY=PASSIVE in the environment."
-        in str(warning)
-    )
+    assert "Write `import outlines_cont` before `import torch`, or set OMP_WAIT_POLICY=PASSIVE in the environment." in str(warning)
 
 
 @pytest.mark.parametrize(
@@ -108,14 +101,7 @@ def test_threads_wait_passively_unless_the_user_says_otherwise(
         "import os, outlines_cont.waiting\n"
         "print([os.environ.get('OMP_WAIT_POLICY'), outlines_cont.waiting.spin_watch.is_on])"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        capture_output=True,
-        text=True,
-        env=AS_FOUND | environment,
-        cwd=ROOT,
-        check=True,
-    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=AS_FOUND | environment, cwd=ROOT, check=True)
     assert str([policy, spins and sys.platform == "linux"]) == done.stdout.strip()
 
 
@@ -146,10 +132,7 @@ ELSEWHERE = ["203.0.113.1", "2001:db8::1"]
 def test_a_connection_to_another_machine_is_refused(host: str, how: str, refused: list[str]) -> None:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     kind = socket.SOCK_DGRAM if how == "sendto" else socket.SOCK_STREAM
-    with (
-        socket.socket(family, kind) as one,
-        pytest.raises(AssertionError, match=f"loopback address alone, got '{host}'"),
-    ):
+    with socket.socket(family, kind) as one, pytest.raises(AssertionError, match=f"loopback address alone, got '{host}'"):
         match how:
             case "create_connection":
                 socket.create_connection((host, 80), timeout=1)
@@ -194,13 +177,6 @@ def test_a_test_fails_also_where_the_error_is_caught(tmp_path: Path) -> None:
     command = [
         sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-p", "no:cacheprovider", "-c", os.devnull, str(tmp_path),
     ]  # fmt: skip
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env=environment | {"PYTHONPATH": str(ROOT)},
-        timeout=120,
-    )
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment | {"PYTHONPATH": str(ROOT)}, timeout=120)
     assert "2 passed, 1 error" in done.stdout, done.stdout + done.stderr
     assert "loopback address alone, got ['203.0.113.1']" in done.stdout

@@ -126,10 +126,7 @@ def fewest_tokens(data: bytes, tokens: Sequence[bytes]) -> int | None:
     return None
 
 
-@given(
-    st.text("ab", max_size=9).map(str.encode),
-    st.lists(st.text("ab", min_size=1, max_size=4).map(str.encode), min_size=1, max_size=5),
-)
+@given(st.text("ab", max_size=9).map(str.encode), st.lists(st.text("ab", min_size=1, max_size=4).map(str.encode), min_size=1, max_size=5))
 def test_the_speller_takes_the_fewest_tokens(data: bytes, tokens: list[bytes]) -> None:
     speller = Speller([None, *tokens, *tokens])
     fewest = fewest_tokens(data, tokens)

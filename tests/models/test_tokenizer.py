@@ -45,9 +45,7 @@ def texts(tokenizer: Tokenizer, token_ids: list[int]) -> list[bytes | None]:
 # The bytes of tokens
 
 
-@pytest.mark.parametrize(
-    ("kind", "size"), [("tekken 131k in mistral-common", 131_072), ("tekken 12k as tokenizer.json", TEKKEN_BEGINS)]
-)
+@pytest.mark.parametrize(("kind", "size"), [("tekken 131k in mistral-common", 131_072), ("tekken 12k as tokenizer.json", TEKKEN_BEGINS)])
 def test_the_tekken_vocabulary_is_read_exactly(kind: str, size: int, tekken: tuple[Tokens, list[int]]) -> None:
     tokens = tekken[0][:size]
     assert size == len(tokens)
@@ -64,9 +62,7 @@ def test_the_32k_vocabulary_is_read_exactly(kind: str, sentencepiece_32k: tuple[
     assert {i for i, token in enumerate(tokens) if token is None} == tokenizer.special_token_ids
 
 
-def test_the_32k_vocabulary_has_text_for_control_pieces_that_llama_does_not_know(
-    sentencepiece_32k: tuple[Tokens, list[int]],
-) -> None:
+def test_the_32k_vocabulary_has_text_for_control_pieces_that_llama_does_not_know(sentencepiece_32k: tuple[Tokens, list[int]]) -> None:
     tokens, eos_token_ids = sentencepiece_32k
     tokenizer = tokenizer_of("SentencePiece 32k in LlamaTokenizer")
     differ = {i for i, token in enumerate(tokens) if token != tokenizer.token_bytes[i]}
@@ -220,8 +216,7 @@ def test_special_tokens_are_added_before_a_text_and_not_after(processor: Any, st
 
 
 @pytest.mark.parametrize(
-    "kind",
-    ["tekken 131k in mistral-common", "SentencePiece 32k in mistral-common", "SentencePiece 32k in LlamaTokenizer"],
+    "kind", ["tekken 131k in mistral-common", "SentencePiece 32k in mistral-common", "SentencePiece 32k in LlamaTokenizer"]
 )
 def test_bos_is_added_as_the_wrapped_tokenizer_adds_it(kind: str) -> None:
     tokenizer = tokenizer_of(kind)
@@ -449,10 +444,7 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: no_steps(models.BPE(AB, []), pre_tokenizer=pre_tokenizers.Split(" ", "removed")),
         "the pre-tokenizer 'Split' drops spaces",
     ),
-    "text put in front": (
-        lambda: no_steps(models.BPE(AB, []), normalizer=normalizers.Prepend("a")),
-        "received one that puts 'a' there",
-    ),
+    "text put in front": (lambda: no_steps(models.BPE(AB, []), normalizer=normalizers.Prepend("a")), "received one that puts 'a' there"),
     "Python": (
         lambda: no_steps(models.BPE(AB, []), normalizer=normalizers.Normalizer.custom(Upper())),
         "received Normalizer, which is written in Python",

@@ -49,9 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     sample = _sample(root, options)
     if options.list:
         for mutant in sample:
-            print(
-                f"{mutant.path}:{mutant.line}: {mutant.kind}\n{mutant.diff((root / mutant.path).read_text(encoding='utf-8'))}"
-            )
+            print(f"{mutant.path}:{mutant.line}: {mutant.kind}\n{mutant.diff((root / mutant.path).read_text(encoding='utf-8'))}")
         return 0
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the processes that were started end, too
     import_heavy()
@@ -72,29 +70,15 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="which sample is taken (0)")
     parser.add_argument("--count", type=int, default=120, help="how many lines (120)")
     parser.add_argument(
-        "--modules",
-        nargs="+",
-        default=["*"],
-        metavar="GLOB",
-        help="files such as 'fsm/schema/*' (all but the command line)",
+        "--modules", nargs="+", default=["*"], metavar="GLOB", help="files such as 'fsm/schema/*' (all but the command line)"
     )
-    parser.add_argument(
-        "--at", nargs="+", default=[], metavar="PATH:LINE", help="no sample, but every change of these lines"
-    )
+    parser.add_argument("--at", nargs="+", default=[], metavar="PATH:LINE", help="no sample, but every change of these lines")
     parser.add_argument("--tests", nargs="+", default=["*"], metavar="GLOB", help="test files that are used (all)")
-    parser.add_argument(
-        "--seconds", type=float, default=120, help="tests of one mutant take at most so long, as recorded (120)"
-    )
+    parser.add_argument("--seconds", type=float, default=120, help="tests of one mutant take at most so long, as recorded (120)")
     parser.add_argument("--processes", type=int, default=2, help="how many at once (2)")
-    parser.add_argument(
-        "--folder", type=Path, default=Path("scratch/mutation"), help="where recordings are kept (scratch/mutation)"
-    )
+    parser.add_argument("--folder", type=Path, default=Path("scratch/mutation"), help="where recordings are kept (scratch/mutation)")
     parser.add_argument("--list", action="store_true", help="only show the sample")
-    parser.add_argument(
-        "--record",
-        action="store_true",
-        help="only record which test runs which lines, of all that ran older code",
-    )
+    parser.add_argument("--record", action="store_true", help="only record which test runs which lines, of all that ran older code")
     return parser.parse_args(arguments)
 
 
@@ -178,9 +162,7 @@ def _in_parallel(
                 entry[1].close()
 
 
-def _judge(
-    sample: list[Mutant], recorded: CoverageMap, trees: list[Path], options: argparse.Namespace
-) -> list[Verdict]:
+def _judge(sample: list[Mutant], recorded: CoverageMap, trees: list[Path], options: argparse.Namespace) -> list[Verdict]:
     """Run the tests of each mutant."""
     sources = {name: (trees[0] / name).read_text(encoding="utf-8") for name in _modules(trees[0])}
     plans = [planned(mutant, sources, recorded, options.seconds) for mutant in sample]
@@ -205,9 +187,7 @@ def _report(verdicts: list[Verdict], sources: Callable[[str], str]) -> int:
     for verdict in left:
         plan, mutant = verdict.plan, verdict.plan.mutant
         note = "" if not plan.tests else f" ({len(plan.tests)} tests were run; {plan.num_running} run the line)"
-        print(
-            f"\n{mutant.path}:{mutant.line}: {mutant.kind}, {verdict.result}{note}\n{mutant.diff(sources(mutant.path))}"
-        )
+        print(f"\n{mutant.path}:{mutant.line}: {mutant.kind}, {verdict.result}{note}\n{mutant.diff(sources(mutant.path))}")
     counts = Counter(verdict.result for verdict in verdicts)
     table = ", ".join(f"{count} {result}" for result, count in counts.most_common())
     if left:

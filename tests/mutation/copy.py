@@ -20,27 +20,13 @@ from pathlib import Path
 MAX_MEMORY_BYTES = 6 * 2**30
 _DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 OURS = ("fsm", "outlines_cont", "tests")
-HEAVY = (
-    "numpy",
-    "lark",
-    "pydantic",
-    "hypothesis",
-    "pytest",
-    "torch",
-    "transformers",
-    "tokenizers",
-    "jsonschema",
-    "coverage",
-)
+HEAVY = ("numpy", "lark", "pydantic", "hypothesis", "pytest", "torch", "transformers", "tokenizers", "jsonschema", "coverage")
 
 
 def copy_tree(root: Path, target: Path) -> None:
     """Copy what belongs to the repository; bytecode of it is checked by contents, as a changed file may be as long and as old."""
     listed = subprocess.run(
-        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
-        cwd=root,
-        capture_output=True,
-        check=True,
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=root, capture_output=True, check=True
     )
     for name in filter(None, listed.stdout.decode().split("\0")):
         if (root / name).is_file():
@@ -53,9 +39,7 @@ def copy_tree(root: Path, target: Path) -> None:
 
 def import_heavy() -> None:
     """Import what the tests need and the code under test is not part of; what is not installed is left out."""
-    os.environ.update(
-        HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false", PYTHONDONTWRITEBYTECODE="1"
-    )
+    os.environ.update(HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1", TOKENIZERS_PARALLELISM="false", PYTHONDONTWRITEBYTECODE="1")
     for name in HEAVY:
         try:
             importlib.import_module(name)

@@ -117,9 +117,7 @@ class Recording:
         import coverage
 
         self._tree = tree
-        self._measured = coverage.Coverage(
-            data_file=None, config_file=False, source=[str(tree / name) for name in PACKAGES]
-        )
+        self._measured = coverage.Coverage(data_file=None, config_file=False, source=[str(tree / name) for name in PACKAGES])
         self._measured.set_option("run:disable_warnings", ["no-data-collected"])  # all tests of a file may be skipped
         self._seconds: dict[str, float] = {}
         self._measured.start()
@@ -199,6 +197,4 @@ class Chosen:
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
         """Keep them, in that order."""
-        items[:] = sorted(
-            (item for item in items if item.nodeid in self._places), key=lambda item: self._places[item.nodeid]
-        )
+        items[:] = sorted((item for item in items if item.nodeid in self._places), key=lambda item: self._places[item.nodeid])

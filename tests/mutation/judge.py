@@ -106,9 +106,7 @@ class Judge:
             if result == "survives" or not answer.test or (yield from self._passes(answer.test, bench)):
                 return Verdict(plan, result, answer.test if result != "survives" else "")
 
-    def _run(
-        self, plan: Plan, tests: list[str], bench: Bench, before: str, after: str, is_live: bool
-    ) -> Generator[None, None, Answer]:
+    def _run(self, plan: Plan, tests: list[str], bench: Bench, before: str, after: str, is_live: bool) -> Generator[None, None, Answer]:
         """Run tests where they were collected; in a process that imports all of it anew where the change would not be seen there."""
         if is_live:
             answer = yield from answered(bench.server, self._request(plan.mutant.path, before, after, tests))

@@ -157,9 +157,7 @@ class _Text:
         """The changes of a statement inside a function."""
         if isinstance(node, ast.Return) and node.value is not None:
             yield from self._of_return(node.value)
-        is_set = isinstance(node, ast.Assign) and all(
-            isinstance(t, ast.Attribute | ast.Subscript) for t in node.targets
-        )
+        is_set = isinstance(node, ast.Assign) and all(isinstance(t, ast.Attribute | ast.Subscript) for t in node.targets)
         is_call = isinstance(node, ast.Expr) and not isinstance(node.value, ast.Yield | ast.YieldFrom)
         if is_set or is_call or isinstance(node, ast.AugAssign | ast.Raise | ast.Continue | ast.Break | ast.Delete):
             yield _Change("dropped statement", *self._range(node), b"pass")
@@ -172,9 +170,7 @@ class _Text:
         elif isinstance(node, ast.Compare):
             for operator, left, right in zip(node.ops, (node.left, *node.comparators), node.comparators, strict=False):
                 yield self._between("comparison", left, right, *_COMPARISONS[type(operator)])
-        elif (
-            isinstance(node, ast.BinOp) and type(node.op) in _SUMS and not (_is_text(node.left) or _is_text(node.right))
-        ):
+        elif isinstance(node, ast.BinOp) and type(node.op) in _SUMS and not (_is_text(node.left) or _is_text(node.right)):
             yield self._between("+ / -", node.left, node.right, *_SUMS[type(node.op)])
         elif isinstance(node, ast.BoolOp):
             yield from self._of_bool(node)

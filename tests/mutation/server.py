@@ -82,9 +82,7 @@ class TestServer:
         deadline = time.monotonic() + _STARTING_SECONDS
         while (ready := self._line()) is None:
             if self._job.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(
-                    f"expected pytest to collect the tests in a copy of the tree; see {tree}/mutation.log"
-                )
+                raise RuntimeError(f"expected pytest to collect the tests in a copy of the tree; see {tree}/mutation.log")
             time.sleep(0.1)
         self.num_collected = int(ready)
 
@@ -148,9 +146,7 @@ def _serve(tree: Path, files: Sequence[str], asked: int, told: int, is_recording
 
     # As the profile `ci`, but the first example that fails is enough: it is not made smaller.
     phases = (Phase.explicit, Phase.generate, Phase.target)
-    settings.register_profile(
-        "mutation", deadline=None, max_examples=60, derandomize=True, phases=phases, report_multiple_bugs=False
-    )
+    settings.register_profile("mutation", deadline=None, max_examples=60, derandomize=True, phases=phases, report_multiple_bugs=False)
     recording = Recording(tree) if is_recording else None
     with open(asked, encoding="utf-8") as requests, open(told, "w", encoding="utf-8") as answers:
         arguments = [*PYTEST, "--hypothesis-profile=mutation", f"--basetemp={tree}-temporary"]

@@ -73,16 +73,7 @@ def test_a_calibration_learns_the_chances_that_there_are() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        "[]",
-        "{}",
-        '{"curves": {}}',
-        '{"curves": {"": []}}',
-        '{"curves": {"": [[0, 2]]}}',
-        '{"curves": {"": [[0]]}}',
-        "[" * 100_000,
-    ],
+    ["", "[]", "{}", '{"curves": {}}', '{"curves": {"": []}}', '{"curves": {"": [[0, 2]]}}', '{"curves": {"": [[0]]}}', "[" * 100_000],
 )
 def test_what_is_no_calibration_is_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "c.json").write_text(text)
@@ -208,9 +199,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_pipeline_writes_records_a_report_and_how_far_it_has_come(folder: Path) -> None:
     made = pipelines.Extractor(random_model("llama"), SCHEMA, samples=2)
     seen: list[Progress] = []
-    tally = pipelines.run(
-        "in.jsonl", made, "out.parquet", report="r.html", gold="gold", on_progress=seen.append, keep_text=True
-    )
+    tally = pipelines.run("in.jsonl", made, "out.parquet", report="r.html", gold="gold", on_progress=seen.append, keep_text=True)
     assert (tally.rows, tally.failed) == (5, 1)
     assert [(p.rows, p.done, p.is_over) for p in seen][-2:] == [(5, 5, False), (5, 5, True)]
     rows = pyarrow.parquet.read_table("out.parquet").to_pylist()
@@ -245,9 +234,7 @@ def test_the_command_writes_a_report_and_learns_what_agreement_is_worth(folder: 
     save_model(folder / "model")
     base = ["extract", "in.jsonl", "-s", "s.json", "-m", "model", "-o", "out.jsonl"]
     votes = ["--samples", "2", "--gold", "gold"]
-    result = CliRunner().invoke(
-        app, [*base, *votes, "--save-calibration", "c.json", "--report", "r.html", "--progress"]
-    )
+    result = CliRunner().invoke(app, [*base, *votes, "--save-calibration", "c.json", "--report", "r.html", "--progress"])
     assert result.exit_code == 1, result.stderr
     assert "rows/s" in result.stderr
     assert "in.jsonl → s.json" in (folder / "r.html").read_text()
@@ -276,9 +263,7 @@ def test_the_command_writes_a_report_and_learns_what_agreement_is_worth(folder: 
         (["--workers", "2", "--stream"], "expected --stream or --workers"),
     ],
 )
-def test_options_that_need_others_are_refused_before_anything_runs(
-    folder: Path, options: list[str], message: str
-) -> None:
+def test_options_that_need_others_are_refused_before_anything_runs(folder: Path, options: list[str], message: str) -> None:
     result = CliRunner().invoke(app, ["extract", "in.jsonl", "-s", "s.json", *options])
     assert result.exit_code == 2
     assert message in " ".join(result.stderr.split())

@@ -64,8 +64,7 @@ def as_pandas(rows: list[dict[str, Any]]) -> Any:
     pandas = pytest.importorskip("pandas", reason="pandas is not installed")
     missing = [None, math.nan, pandas.NA, pandas.NaT]
     cells = [
-        {name: missing[(at + len(name)) % 4] if value is None else value for name, value in row.items()}
-        for at, row in enumerate(rows)
+        {name: missing[(at + len(name)) % 4] if value is None else value for name, value in row.items()} for at, row in enumerate(rows)
     ]
     return pandas.DataFrame(cells, dtype=object, index=[0] * len(rows))
 
@@ -115,10 +114,7 @@ def by_file(name: str, write: Callable[[list[dict[str, Any]], Path], Any]) -> Ca
             pipelines.run(source, extractor, output)
             lines = [json.loads(line) for line in output.read_text(encoding="utf-8").splitlines()]
         return [
-            {
-                "prompt": line["record"]["prompt"] if "record" in line else None,
-                "error": line.get("error", {}).get("message"),
-            }
+            {"prompt": line["record"]["prompt"] if "record" in line else None, "error": line.get("error", {}).get("message")}
             for line in lines
         ]
 
@@ -189,10 +185,7 @@ def test_a_table_without_a_column_of_the_template_is_refused(way: str) -> None:
 
 @cache
 def input_rows() -> bytes:
-    return b"".join(
-        json.dumps({"id": at, "body": None if at == 3 else f"message {at % 4}", "n": 1}).encode() + b"\n"
-        for at in range(7)
-    )
+    return b"".join(json.dumps({"id": at, "body": None if at == 3 else f"message {at % 4}", "n": 1}).encode() + b"\n" for at in range(7))
 
 
 def run_in(folder: Path, before: bytes | None, template: str = TEMPLATE) -> bytes:
@@ -224,14 +217,7 @@ def edited(line: bytes, at: int) -> bytes:
 def damage(draw: Callable[[st.SearchStrategy[Any]], Any], lines: list[bytes]) -> list[bytes]:
     """Lines after one accident."""
     at, other = draw(st.integers(0, len(lines) - 1)), draw(st.integers(0, len(lines) - 1))
-    foreign = [
-        b"{}\n",
-        b"\n",
-        b"null\n",
-        b"x\n",
-        b'{"_digest": "-", "_line": 1}\n',
-        *output("{{ body }}{{ id }}").splitlines(True),
-    ]
+    foreign = [b"{}\n", b"\n", b"null\n", b"x\n", b'{"_digest": "-", "_line": 1}\n', *output("{{ body }}{{ id }}").splitlines(True)]
     swapped = list(lines)
     swapped[at], swapped[other] = swapped[other], swapped[at]
     byte = draw(st.integers(0, len(lines[at]) - 1))

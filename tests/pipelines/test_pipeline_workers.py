@@ -235,9 +235,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def started(folder: Path, *more: str) -> subprocess.Popen[bytes]:
     """The command in a process group of its own."""
     arguments = ["in.parquet", "-s", "schema.json", "-m", "model", "-o", "out.parquet", "--workers", "2", *more]
-    code = (
-        f"import sys; sys.argv[1:] = {['extract', *arguments]!r}; from outlines_cont.cli.__main__ import main; main()"
-    )
+    code = f"import sys; sys.argv[1:] = {['extract', *arguments]!r}; from outlines_cont.cli.__main__ import main; main()"
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[2])}
     with (folder / "told").open("w") as told:
         command = [sys.executable, "-c", code]
@@ -272,9 +270,7 @@ def lines_after(folder: Path, process: subprocess.Popen[bytes], least: int) -> i
 
 @needs_ray
 @pytest.mark.ray
-@pytest.mark.timeout(
-    600
-)  # five times a process imports torch and loads a model: half a minute, several on a busy machine
+@pytest.mark.timeout(600)  # five times a process imports torch and loads a model: half a minute, several on a busy machine
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are looked for in /proc")
 def test_a_worker_and_then_the_whole_job_are_killed_and_every_row_is_there_once(folder: Path) -> None:
     jobs = [started(folder)]

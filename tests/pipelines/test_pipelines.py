@@ -39,10 +39,7 @@ TEXTS = [f"message {'x' * (i % 7)} {i}" for i in range(12)]
 def extractor(batch_size: int = 4, **options: Any) -> pipelines.Extractor:
     schema = options.pop("schema", None)
     return pipelines.Extractor(
-        random_model("llama"),
-        RecordSchema.of(json.loads(schema) if schema else SCHEMA),
-        batch_size=batch_size,
-        **options,
+        random_model("llama"), RecordSchema.of(json.loads(schema) if schema else SCHEMA), batch_size=batch_size, **options
     )
 
 
@@ -56,11 +53,7 @@ def alone(text: str) -> Any:
 
 
 @settings(max_examples=12, deadline=None)
-@given(
-    st.lists(st.sampled_from([*TEXTS, "", 3, None]), max_size=9),
-    st.integers(1, 6),
-    st.booleans(),
-)
+@given(st.lists(st.sampled_from([*TEXTS, "", 3, None]), max_size=9), st.integers(1, 6), st.booleans())
 def test_rows_come_out_in_their_order_as_if_each_ran_alone(rows: list[Any], width: int, are_dicts: bool) -> None:
     given = [{"id": 1, "text": row} if are_dicts else row for row in rows]
 
@@ -156,12 +149,7 @@ def test_a_serializer_or_a_validator_that_refuses_is_the_error_of_its_row() -> N
 
 def test_wrong_arguments_are_refused_before_anything_runs() -> None:
     model = random_model("llama")
-    for options in (
-        {"samples": -1},
-        {"batch_size": 0},
-        {"sampler": samplers.multinomial(3)},
-        {"sampler": samplers.beam_search(2)},
-    ):
+    for options in ({"samples": -1}, {"batch_size": 0}, {"sampler": samplers.multinomial(3)}, {"sampler": samplers.beam_search(2)}):
         with pytest.raises(OptionError):
             pipelines.Extractor(model, SCHEMA, **options)  # type: ignore[arg-type]
     with pytest.raises(pipelines.SetupError, match="not JSON"):
@@ -183,9 +171,7 @@ def test_the_log_probabilities_of_a_record_and_its_values_are_those_of_its_token
     row = state.rows[0][0]
     text, told = b"", dict[str, float]()
     spans = byte_ranges(made.model.tokenizer.text_bytes(row.token_ids[row.piece.start :]))  # type: ignore[union-attr]
-    for token_id, logprob in zip(
-        row.token_ids[row.piece.start :], row.sampling_logprobs[row.piece.start :], strict=True
-    ):  # type: ignore[union-attr]
+    for token_id, logprob in zip(row.token_ids[row.piece.start :], row.sampling_logprobs[row.piece.start :], strict=True):  # type: ignore[union-attr]
         part = made.model.tokenizer.text_bytes([token_id])
         for path, (start, end) in spans.items():
             if start < len(text) + len(part) and len(text) < end:
@@ -362,10 +348,7 @@ def test_columns_have_the_types_of_the_schema() -> None:
         ({"type": "array"}, "list<item: string>"),
         ({"type": "object"}, "string"),
         ({"$ref": "#/$defs/x", "$defs": {"x": {"type": "boolean"}}}, "bool"),
-        (
-            {"$ref": "#/$defs/x", "$defs": {"x": {"type": "array", "items": {"$ref": "#/$defs/x"}}}},
-            "list<item: string>",
-        ),
+        ({"$ref": "#/$defs/x", "$defs": {"x": {"type": "array", "items": {"$ref": "#/$defs/x"}}}}, "list<item: string>"),
         ({"items": {"$ref": "#x"}, "type": "array", "$defs": {"x": {"$anchor": "x"}}}, "list<item: string>"),
         (True, "string"),
     ],
@@ -497,9 +480,7 @@ def test_an_extractor_names_the_option_that_was_meant_and_what_comes_first() -> 
     assert str(raised.value).count("`schema`") == 1
     with pytest.raises(OptionError, match="expected a model as the first argument.*The schema comes second"):
         pipelines.Extractor(SCHEMA, model)  # type: ignore[arg-type]
-    assert pipelines.Extractor(
-        model, SCHEMA, whitespace="none", force=False
-    ).columns  # what `generate.json` takes is taken
+    assert pipelines.Extractor(model, SCHEMA, whitespace="none", force=False).columns  # what `generate.json` takes is taken
 
 
 # --- fields that a row lacks
@@ -512,9 +493,7 @@ def test_a_template_may_test_what_is_missing(allow_missing: Any) -> None:
     prompts = [made.prompt({"id": 1, **fields}).text for fields in ({}, {"body": None}, {"body": ""}, {"body": "a"})]
     assert prompts == ["-1", "-1", "-1", "a1"]
     assert made.digest != pipelines.Extractor(random_model("llama"), SCHEMA, template).digest
-    untested = pipelines.Extractor(
-        random_model("llama"), SCHEMA, "{{ body }}{{ row.body }}{{ id }}", allow_missing=allow_missing
-    )
+    untested = pipelines.Extractor(random_model("llama"), SCHEMA, "{{ body }}{{ row.body }}{{ id }}", allow_missing=allow_missing)
     assert [untested.prompt({"id": 1, **fields}).text for fields in ({}, {"body": None})] == ["1", "1"]
 
 

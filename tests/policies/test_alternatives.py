@@ -52,9 +52,7 @@ def test_a_stream_and_a_batch_keep_the_same(model: Any, count: int) -> None:
         shown[event.batch] += event.text
     assert int(state.retries.sum()) > 0
     assert stream.state == state
-    for prompt, text, row, alone in zip(
-        PROMPTS, shown, state.rows, map(_alone(model, write, steering), PROMPTS), strict=True
-    ):
+    for prompt, text, row, alone in zip(PROMPTS, shown, state.rows, map(_alone(model, write, steering), PROMPTS), strict=True):
         assert text == str(state.take([(state.rows.index(row), 0)]))[len(prompt) :]
         assert alone.rows[0][0].token_ids == row[0].token_ids
 
@@ -69,9 +67,7 @@ def _alone(model: Any, write: Any, steering: Any) -> Any:
 def test_a_row_that_draws_at_random_keeps_what_it_draws(model: Any) -> None:
     write = continuous(generate.text(model, sampler=samplers.multinomial(4, temperature=2.0)))
     banned = ["a", "e", "i"]
-    one, many = (
-        write("the name", max_tokens=12, rng=3, policies=[policies.ban(banned, alternatives=n)]) for n in (1, 5)
-    )
+    one, many = (write("the name", max_tokens=12, rng=3, policies=[policies.ban(banned, alternatives=n)]) for n in (1, 5))
     assert one == many
     assert int(one.retries.sum()) > 0
 

@@ -92,9 +92,7 @@ def test_no_random_text_holds_any_of_twenty_phrases() -> None:
         "the", "he", "An", "er ", "re", "ou", "is it", "a", "ab", "abc", "bc", "12", "é", "日", "{", '": ', "ng", "of", "yes", "TRUE",
     ]  # fmt: skip
 
-    state = continuous(generate.text(model, sampler=samplers.multinomial(10)))(
-        "x>", policies=[policies.ban(phrases)], max_tokens=30, rng=5
-    )
+    state = continuous(generate.text(model, sampler=samplers.multinomial(10)))("x>", policies=[policies.ban(phrases)], max_tokens=30, rng=5)
 
     for row in state.rows[0]:
         text = model.tokenizer.text_bytes(row.token_ids[row.piece.start :]).decode(errors="replace")
@@ -217,9 +215,7 @@ def test_a_ban_holds_beside_a_check(parity: int) -> None:
 
 def test_a_script_of_control_has_bans_of_its_own() -> None:
     async def script() -> None:
-        await control.gen(
-            choice=["red", "green", "blue"], name="colour", policies=[policies.ban(["RE", "u"], on_exhausted="allow")]
-        )
+        await control.gen(choice=["red", "green", "blue"], name="colour", policies=[policies.ban(["RE", "u"], on_exhausted="allow")])
         await control.gen(choice=["red", "blue"], name="other", policies=[policies.ban(["RE"])])
 
     captures = control.run(random_model(), script, "x>").captures
@@ -281,9 +277,7 @@ def test_log_probabilities_are_those_of_the_final_text() -> None:
 def test_a_piece_that_is_cut_saved_and_resumed_is_the_same(cut: int, tmp_path: Path) -> None:
     model = random_model()
     generator = continuous(generate.text(model, sampler=samplers.multinomial(2)))
-    options: dict[str, Any] = {
-        "policies": [policies.ban({"a": 0, "e": 0.5, "in": 0, "o": 0, "the": 0}, max_retries=None)]
-    }
+    options: dict[str, Any] = {"policies": [policies.ban({"a": 0, "e": 0.5, "in": 0, "o": 0, "the": 0}, max_retries=None)]}
     whole = generator("x>", max_tokens=14, rng=1, **options)
 
     part = generator("x>", max_tokens=cut, rng=1, **options)
@@ -297,11 +291,7 @@ def test_a_piece_that_is_cut_saved_and_resumed_is_the_same(cut: int, tmp_path: P
 def test_a_stream_shows_nothing_that_is_taken_back() -> None:
     model = scripted_model(either("a rich tapestry, a tap", "a rich field, a tap"))
 
-    chunks = list(
-        generate.text(model).stream(
-            "x>", policies=[policies.ban(["tapestry", re.compile("tap.{1,3}x")])], max_tokens=60
-        )
-    )
+    chunks = list(generate.text(model).stream("x>", policies=[policies.ban(["tapestry", re.compile("tap.{1,3}x")])], max_tokens=60))
 
     assert "".join(chunks) == "a rich field, a tap"
     assert len(chunks) > 10
@@ -362,10 +352,7 @@ def test_phrases_may_be_the_same_overlap_or_be_beyond_all_tokens() -> None:
 
     assert [(rule.shown, rule.factor) for rule in ban.rules] == [("tapestry", 0.1)]
     text = generate.text(scripted_model(saying("abcabc")), sampler=samplers.greedy())
-    assert (
-        text("x>", policies=[policies.ban(["bcab", "cabcd", "\U0010fffd"], on_exhausted="allow")], max_tokens=3)
-        == "abc"
-    )
+    assert text("x>", policies=[policies.ban(["bcab", "cabcd", "\U0010fffd"], on_exhausted="allow")], max_tokens=3) == "abc"
 
 
 def test_a_ban_without_a_model_says_what_is_missing() -> None:

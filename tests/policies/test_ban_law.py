@@ -111,9 +111,7 @@ def test_what_is_written_has_the_law_of_the_plain_loop(
     asked = {number: rule.factor for number, rule in enumerate(ban.rules)}
 
     ours = law_of(
-        lambda choices: outcome_of(
-            model, [ban], choices, lambda key: asked[key[1]], max_tokens=MAX_TOKENS, temperature=temperature
-        )
+        lambda choices: outcome_of(model, [ban], choices, lambda key: asked[key[1]], max_tokens=MAX_TOKENS, temperature=temperature)
     )
 
     assert same(expected, ours)
@@ -122,10 +120,7 @@ def test_what_is_written_has_the_law_of_the_plain_loop(
     if any(not any(phrase in text.casefold() for phrase in factors) for text in free):
         assert "BanImpossible" not in ours  # what can be written is found
     for text in ours:
-        assert (
-            not any(phrase in text.casefold() for phrase, factor in factors.items() if factor == 0)
-            or text == "BanImpossible"
-        )
+        assert not any(phrase in text.casefold() for phrase, factor in factors.items() if factor == 0) or text == "BanImpossible"
 
 
 @pytest.mark.parametrize(("factor", "temperature"), [(0.5, 0.5), (0.1, 2.0)])

@@ -94,10 +94,7 @@ _BROKEN = [b"\xe2", b"\x82", b"\xe2\x82", b"\xf0\x9f", b"\xc3", b"\x9f", b"\xff"
 @settings(max_examples=200)
 @given(
     st.lists(
-        st.lists(st.sampled_from(_BROKEN) | st.sampled_from(LETTERS).map(str.encode), min_size=1, max_size=3).map(
-            b"".join
-        ),
-        max_size=8,
+        st.lists(st.sampled_from(_BROKEN) | st.sampled_from(LETTERS).map(str.encode), min_size=1, max_size=3).map(b"".join), max_size=8
     ),
     st.lists(st.text("ab\ufffds ", min_size=1, max_size=3), min_size=1, max_size=3) | PHRASES,
     st.lists(st.integers(0, 40), max_size=8),
@@ -108,9 +105,7 @@ _BROKEN = [b"\xe2", b"\x82", b"\xe2\x82", b"\xf0\x9f", b"\xc3", b"\x9f", b"\xff"
 @example(["Maẞ".encode()], ["mas"], [])
 @example([b"\xe2", b"a"], ["a"], [1])
 @example([b"\xe2\x82", b"\xe2\x82", b"\xaca"], ["a", "\ufffd"], [2, 4])
-def test_a_phrase_begins_in_its_token_whatever_bytes_are_around_it(
-    parts: list[bytes], phrases: list[str], places: list[int]
-) -> None:
+def test_a_phrase_begins_in_its_token_whatever_bytes_are_around_it(parts: list[bytes], phrases: list[str], places: list[int]) -> None:
     """Tokens that cut characters, or have bytes that are no text, against a plain search in all that was written so far."""
     chunks = cut(b"".join(parts), places)
     written = Written(policies.ban(phrases), chunks)
@@ -130,9 +125,7 @@ def test_a_phrase_begins_in_its_token_whatever_bytes_are_around_it(
 
 
 @given(
-    st.text("ab_ -", max_size=10),
-    st.lists(st.text("ab_ -", min_size=1, max_size=3), min_size=1, max_size=3),
-    st.lists(st.integers(0, 9)),
+    st.text("ab_ -", max_size=10), st.lists(st.text("ab_ -", min_size=1, max_size=3), min_size=1, max_size=3), st.lists(st.integers(0, 9))
 )
 def test_a_whole_word_has_no_word_character_beside_it(text: str, phrases: list[str], places: list[int]) -> None:
     chunks = cut(text.encode(), places)
@@ -158,9 +151,7 @@ PATTERNS = [
 
 @settings(max_examples=180)
 @given(
-    st.lists(st.sampled_from([*_BROKEN, b"ab", b"b", b"A", b"\n", "é".encode(), "É".encode()]), max_size=6).map(
-        b"".join
-    )
+    st.lists(st.sampled_from([*_BROKEN, b"ab", b"b", b"A", b"\n", "é".encode(), "É".encode()]), max_size=6).map(b"".join)
     | st.text("aAbéÉ \n", max_size=8).map(str.encode),
     st.sampled_from([*PATTERNS, r"a.b", "[^a]b", "\ufffd"]),
     st.lists(st.integers(0, 16), max_size=6),
@@ -197,6 +188,4 @@ def test_what_is_not_held_can_never_begin_a_match(text: str, phrases: list[str],
     folded = text.casefold()
     starts = [start for start in range(len(folded)) for p in map(str.casefold, phrases) if p.startswith(folded[start:])]
     shown = b"".join(chunks)[: len(text.encode()) - held]
-    assert token_of(text, min(starts), chunks) == next(
-        i for i in range(len(chunks) + 1) if b"".join(chunks[:i]) == shown
-    )
+    assert token_of(text, min(starts), chunks) == next(i for i in range(len(chunks) + 1) if b"".join(chunks[:i]) == shown)

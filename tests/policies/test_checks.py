@@ -43,21 +43,13 @@ class Longer:
 def test_the_checker_is_a_product_of_the_automaton_and_the_checks() -> None:
     """Against all ways to part a text: `(a{1,3} checked)* b? (a* checked)`."""
     few, many = Longer(0), Longer(1)
-    node = sequence(
-        (
-            repeat(checked(repeat(literal(b"a"), 1, 3), many)),
-            repeat(literal(b"b"), 0, 1),
-            checked(repeat(literal(b"a")), few),
-        )
-    )
+    node = sequence((repeat(checked(repeat(literal(b"a"), 1, 3), many)), repeat(literal(b"b"), 0, 1), checked(repeat(literal(b"a")), few)))
     checker = Checker(node)
     for length in range(7):
         for text in map("".join, product("ab", repeat=length)):
             head, _, tail = text.partition("b")
             sizes = [len(tail)] if "b" in text else range(1, len(text) + 1)
-            ok = text.count("b") < 2 and any(
-                size > 0 and _parts(len(head) if "b" in text else len(text) - size) for size in sizes
-            )
+            ok = text.count("b") < 2 and any(size > 0 and _parts(len(head) if "b" in text else len(text) - size) for size in sizes)
             assert checker.accepts(text.encode()) == ok, text
 
 
@@ -104,13 +96,9 @@ SCHEMAS: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("schema", SCHEMAS, ids=lambda s: str(s)[:40])
-@pytest.mark.parametrize(
-    "sampler", [samplers.greedy(), samplers.multinomial(4, temperature=2.0)], ids=["greedy", "draw"]
-)
+@pytest.mark.parametrize("sampler", [samplers.greedy(), samplers.multinomial(4, temperature=2.0)], ids=["greedy", "draw"])
 def test_whatever_finishes_is_valid(model: Any, schema: Any, sampler: Any) -> None:
-    state = continuous(generate.json(model, schema, sampler=sampler, key_order="any"))(
-        "the name", max_tokens=200, rng=5
-    )
+    state = continuous(generate.json(model, schema, sampler=sampler, key_order="any"))("the name", max_tokens=200, rng=5)
     values = [v for group in state.values for v in group]
     assert len(values) == state.shape[1]
     for value in values:
@@ -213,9 +201,7 @@ def test_a_value_that_fails_is_told_with_its_last_byte(schema: dict[str, Any], t
 
 
 def test_ways_to_read_a_text_are_bounded() -> None:
-    node = json_schema(
-        {"anyOf": [{"items": {"uniqueItems": True}, "minItems": n, "maxItems": n + 3} for n in range(6)]}
-    ).node
+    node = json_schema({"anyOf": [{"items": {"uniqueItems": True}, "minItems": n, "maxItems": n + 3} for n in range(6)]}).node
     text = b"[[1],[2]"
     assert Checker(node).read(Checker(node).initial, text).is_alive
     ways = len(Checker(node).read(Checker(node).initial, text).stacks)

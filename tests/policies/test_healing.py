@@ -27,17 +27,7 @@ from outlines_cont.models.tokenizer.token_bytes import TokenStarts
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.policy import Policy, RowView
 from tests.engine.test_interrupts import _interrupted_everywhere as interrupted_everywhere
-from tests.fakes import (
-    END_OF_TURN,
-    EOS,
-    FAMILIES,
-    FakeTokenizer,
-    Script,
-    random_model,
-    random_network,
-    recurrent_network,
-    scripted_model,
-)
+from tests.fakes import END_OF_TURN, EOS, FAMILIES, FakeTokenizer, Script, random_model, random_network, recurrent_network, scripted_model
 from tests.healing import Spell, fitting, num_open
 from tests.oracle import ends_of
 from tests.vocabularies import sentencepiece_token_bytes, tekken_token_bytes
@@ -106,22 +96,14 @@ def test_http_goes_on_with_two_slashes() -> None:
     trained = tokenizers.Tokenizer(tokenizers.models.BPE())
     trained.pre_tokenizer, trained.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=270, special_tokens=["</s>"], initial_alphabet=alphabet, show_progress=False
-    )
+    trainer = trainers.BpeTrainer(vocab_size=270, special_tokens=["</s>"], initial_alphabet=alphabet, show_progress=False)
     trained.train_from_iterator(["see http://a.org http://b.org: c"] * 3, trainer)
     size = trained.get_vocab_size()
     config = transformers.LlamaConfig(
-        vocab_size=size,
-        hidden_size=16,
-        intermediate_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        eos_token_id=0,
+        vocab_size=size, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, eos_token_id=0
     )
     model = models.from_transformers(
-        transformers.LlamaForCausalLM(config),
-        transformers.PreTrainedTokenizerFast(tokenizer_object=trained, eos_token="</s>"),
+        transformers.LlamaForCausalLM(config), transformers.PreTrainedTokenizerFast(tokenizer_object=trained, eos_token="</s>")
     )
     (slashes,) = model.tokenizer.encode("://")
     write = continuous(generate.text(model, sampler=samplers.greedy(logit_bias={slashes: 100.0})))
@@ -168,9 +150,7 @@ def test_half_a_character_is_completed() -> None:
     (row,) = whole.tokens[..., :-1].rows[0]
     cut = SequenceState(model, ((row.append([IDS[emoji[:1]]], reset=True),),), 0)
     state = continuous(generate.text(model))(cut, heal=True, max_tokens=1)
-    assert model.tokenizer.text_bytes(row.token_ids) + emoji[:2] == model.tokenizer.text_bytes(
-        state.rows[0][0].token_ids
-    )
+    assert model.tokenizer.text_bytes(row.token_ids) + emoji[:2] == model.tokenizer.text_bytes(state.rows[0][0].token_ids)
     assert [b">", emoji[:2]] == tokens(state)[-2:]
 
 
@@ -230,9 +210,7 @@ def test_stop_texts_are_looked_for_behind_what_is_healed() -> None:
 def test_what_is_healed_counts_as_given_for_penalties() -> None:
     """`a` was there before; only when it has come again does it lose to `n`."""
     sampler = samplers.greedy(presence_penalty=3.0)
-    state = continuous(generate.text(scripted_model(liking(b"a", b"n")), sampler=sampler))(
-        "say xa", heal=True, max_tokens=2
-    )
+    state = continuous(generate.text(scripted_model(liking(b"a", b"n")), sampler=sampler))("say xa", heal=True, max_tokens=2)
     assert tokens(state)[-4:] == [b"x", b"a", b"a", b"n"]
 
 
@@ -307,9 +285,7 @@ def test_ends_that_were_drawn_before_stay_in_the_weight() -> None:
 
 
 @pytest.mark.parametrize("num_samples", [1, 3])
-@pytest.mark.parametrize(
-    ("liked", "wanted"), [((b"n", b" ", b"t", b"h"), [b" ", b"t", b"h", b"n"]), ((b" the", b"n"), [b" the"] * 4)]
-)
+@pytest.mark.parametrize(("liked", "wanted"), [((b"n", b" ", b"t", b"h"), [b" ", b"t", b"h", b"n"]), ((b" the", b"n"), [b" the"] * 4)])
 def test_neither_what_comes_again_nor_a_longer_token_costs_a_forward(
     liked: tuple[bytes, ...], wanted: list[bytes], num_samples: int
 ) -> None:
@@ -328,9 +304,7 @@ def test_neither_what_comes_again_nor_a_longer_token_costs_a_forward(
 
 @pytest.mark.parametrize("family", [*FAMILIES, "mamba2"])
 def test_every_kind_of_cache_gives_what_giving_back_by_hand_gives(family: str) -> None:
-    model = models.from_transformers(
-        recurrent_network() if family == "mamba2" else random_network(family), FakeTokenizer()
-    )
+    model = models.from_transformers(recurrent_network() if family == "mamba2" else random_network(family), FakeTokenizer())
     draw = samplers.multinomial(2, temperature=2.0)
     write, token_bytes = continuous(generate.text(model, sampler=draw)), model.tokenizer.token_bytes
     for prompt in ("is it th", "12 (", 'a "'):
@@ -508,9 +482,7 @@ def test_events_report_every_token_and_the_new_text_alone(retract: bool) -> None
     model = random_model()
     for prompt in ("say th", 'say "', "12 is it t"):
         for stop in (None, "e"):
-            stream = continuous(generate.text(model)).stream(
-                prompt, heal=True, max_tokens=6, stop_at=stop, retract=retract
-            )
+            stream = continuous(generate.text(model)).stream(prompt, heal=True, max_tokens=6, stop_at=stop, retract=retract)
             events = list(stream)
             text, ids = "", []
             for event in events:
@@ -542,9 +514,7 @@ def test_a_check_may_refuse_the_token_at_the_boundary_while_a_stream_runs() -> N
     model = scripted_model(liking(b"1", b"12", b"20", b"2", b",", b"]"))
     schema = {"type": "array", "items": {"enum": [1, 2]}, "uniqueItems": True, "minItems": 2}
     generator = generate.json(model, schema, force=False)
-    assert "".join(generator.stream("is: ", heal=True)) == str(continuous(generator)("is: ", heal=True)).removeprefix(
-        "is: "
-    )
+    assert "".join(generator.stream("is: ", heal=True)) == str(continuous(generator)("is: ", heal=True)).removeprefix("is: ")
 
 
 def test_min_tokens_and_stops_count_the_new_text() -> None:

@@ -97,9 +97,7 @@ def test_what_is_drawn_is_as_frequent_as_the_law_says() -> None:
     law = paths(model, kept, model.tokenizer.text_bytes(ids[len(kept) :]))
     assert len(law) > 10
     count = 800
-    state = continuous(generate.text(model, sampler=samplers.multinomial(count)))(
-        prompt, heal=True, max_tokens=1, rng=7
-    )
+    state = continuous(generate.text(model, sampler=samplers.multinomial(count)))(prompt, heal=True, max_tokens=1, rng=7)
     found = Counter(row.token_ids[len(kept) :] for row in state.rows[0])
     assert found.keys() <= law.keys()
     for path, share in law.items():
@@ -135,21 +133,14 @@ def test_tokens_are_looked_up_as_a_scan_finds_them(texts: frozenset[bytes], pick
         assert fitting(token_bytes, data) == starts.spelling(data).tolist()
 
 
-@given(
-    st.frozensets(st.text("ab", min_size=1, max_size=3).map(str.encode)),
-    st.text("ab", min_size=1, max_size=6).map(str.encode),
-)
+@given(st.frozensets(st.text("ab", min_size=1, max_size=3).map(str.encode)), st.text("ab", min_size=1, max_size=6).map(str.encode))
 def test_a_token_that_nothing_can_follow_is_not_allowed(texts: frozenset[bytes], text: bytes) -> None:
     token_bytes = sorted(texts)
 
     def is_spelled(rest: bytes) -> bool:
         return any(t.startswith(rest) or (rest.startswith(t) and is_spelled(rest[len(t) :])) for t in texts)
 
-    wanted = [
-        i
-        for i, t in enumerate(token_bytes)
-        if t.startswith(text) or (text.startswith(t) and is_spelled(text[len(t) :]))
-    ]
+    wanted = [i for i, t in enumerate(token_bytes) if t.startswith(text) or (text.startswith(t) and is_spelled(text[len(t) :]))]
     assert wanted == TokenStarts(token_bytes).spelling(text).tolist()
 
 
@@ -230,8 +221,6 @@ def test_a_healed_constraint_is_as_by_hand(prompt: str, pattern: str, sampler: s
 
 def test_the_logits_after_healing_are_those_of_the_tokens() -> None:
     model = random_model()
-    state = continuous(generate.text(model, sampler=samplers.multinomial(4)))(
-        "is it th", heal=True, max_tokens=3, rng=1
-    )
+    state = continuous(generate.text(model, sampler=samplers.multinomial(4)))("is it th", heal=True, max_tokens=3, rng=1)
     fresh = state.detach_cache()
     assert torch.allclose(fresh.logits, state.logits, atol=1e-6)

@@ -57,8 +57,7 @@ def test_a_piece_that_is_resumed_is_replaced_as_the_whole(cut: int) -> None:
 def test_every_spelling_is_replaced_and_what_stands_before_it_in_its_token_stays() -> None:
     texts = {0: {b"xab": 0.5, b"x": 0.5}, 1: {b"a": 1.0}, 2: {b"b": 0.5, b"bc": 0.5}, 3: {b"": 1.0}, 4: {b"": 1.0}}
     model = ToyModel(
-        [b"x", b"a", b"b", b"bc", b"xab", b"Z", b"Y"],
-        lambda text: texts[min(len(text), 4)] if b"Z" not in text else {b"": 1.0},
+        [b"x", b"a", b"b", b"bc", b"xab", b"Z", b"Y"], lambda text: texts[min(len(text), 4)] if b"Z" not in text else {b"": 1.0}
     )
     policy = policies.replace({"ab": "ZY"})
 

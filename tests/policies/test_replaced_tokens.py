@@ -15,9 +15,7 @@ SIZE = 8
 
 
 @given(st.integers(0, SIZE), st.integers(0, SIZE), st.integers(0, SIZE), st.integers(0, 4))
-def test_what_is_counted_behind_tokens_that_are_replaced_is_what_was(
-    begin: int, one: int, other: int, num_new: int
-) -> None:
+def test_what_is_counted_behind_tokens_that_are_replaced_is_what_was(begin: int, one: int, other: int, num_new: int) -> None:
     first, last = min(one, other), max(one, other)
     logprobs = tuple(-float(2**index) for index in range(SIZE))  # every sum says which tokens it is of
     row = replace(

@@ -16,18 +16,7 @@ import pytest
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
-from outlines_cont import (
-    Chat,
-    SequenceState,
-    Template,
-    adapters,
-    continuous,
-    generate,
-    models,
-    pipelines,
-    policies,
-    samplers,
-)
+from outlines_cont import Chat, SequenceState, Template, adapters, continuous, generate, models, pipelines, policies, samplers
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.state.row import GENERATED
 from tests.oracle import assert_close
@@ -37,8 +26,7 @@ pytestmark = [
     pytest.mark.real,
     pytest.mark.xdist_group("real"),
     pytest.mark.skipif(
-        not Path(FOLDER or "?").is_dir(),
-        reason="OUTLINES_CONT_REAL_MODEL names no folder; `python -m scripts.real_model FOLDER` makes one",
+        not Path(FOLDER or "?").is_dir(), reason="OUTLINES_CONT_REAL_MODEL names no folder; `python -m scripts.real_model FOLDER` makes one"
     ),
 ]
 
@@ -178,9 +166,7 @@ def test_a_banned_phrase_is_not_written(model: HuggingFaceModel) -> None:
 
 
 def test_a_template_captures_what_fits(model: HuggingFaceModel) -> None:
-    template = Template(
-        "Message: {{ text }}\nKind: {{ choice('kind', ['order', 'invoice']) }}\nRecord: {{ json('record', schema) }}"
-    )
+    template = Template("Message: {{ text }}\nKind: {{ choice('kind', ['order', 'invoice']) }}\nRecord: {{ json('record', schema) }}")
     result = template.run(model, text=MESSAGE, schema=Order.model_json_schema()).check()
     assert result.captures["kind"] in ("order", "invoice")
     assert Order.model_validate(result.captures["record"]).quantity >= 1
@@ -191,9 +177,7 @@ def test_generate_of_transformers_takes_our_constraint(model: HuggingFaceModel) 
     tokenizer = model.tokenizer.hugging_face
     inputs = tokenizer(f"Message: {MESSAGE}\nRecord: ", return_tensors="pt")
     processor = adapters.logits_processor(Order, tokenizer)
-    out = model.hugging_face.generate(
-        **inputs, logits_processor=[processor.of(inputs)], max_new_tokens=90, do_sample=False
-    )
+    out = model.hugging_face.generate(**inputs, logits_processor=[processor.of(inputs)], max_new_tokens=90, do_sample=False)
     written = tokenizer.decode(out[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
     ours = generate.json(model, Order, force=False)(f"Message: {MESSAGE}\nRecord: ")
     assert Order.model_validate_json(written) == ours

@@ -53,9 +53,7 @@ def test_both_parts_of_a_list_are_disjoint_and_not_empty(words_of_a_list: list[s
 
 def test_made_up_words_of_one_part_are_never_drawn_in_the_other() -> None:
     rng = random.Random(1)
-    drawn = {
-        part: {words.WordSource(part).made_up(rng, 1 + index % 3) for index in range(1000)} for part in (False, True)
-    }
+    drawn = {part: {words.WordSource(part).made_up(rng, 1 + index % 3) for index in range(1000)} for part in (False, True)}
     assert set() == drawn[False] & drawn[True]
     assert {True} == {words.is_held_out(word) for word in drawn[True]}
 
@@ -149,11 +147,7 @@ def test_strings_of_a_record_stand_in_the_message_as_it_is_spelled(held_out: boo
             if fact not in {"due", "dated", "currency"}:
                 for text in _strings(value):
                     strings += 1
-                    assert (
-                        text.lower() in message.text.lower()
-                        if fact in {"resolution", "severity"}
-                        else text in message.text
-                    )
+                    assert text.lower() in message.text.lower() if fact in {"resolution", "severity"} else text in message.text
         for task in (reading_task(rng, message), wide_task(rng, message)):
             Draft202012Validator(task.schema).validate(task.record)
             assert list(task.record) == task.schema["required"]

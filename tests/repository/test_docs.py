@@ -25,9 +25,7 @@ PAGES = {
 """The blocks of every page: their language, and what is in them."""
 
 END_OF_BLOCK = "-- end of block --"
-SECONDS = re.compile(
-    r"\b\d+\.\d+(?= s\b)|(?<=forward )\d+\.\d+|(?<=masks )\d+\.\d+|(?<=sampling )\d+\.\d+|(?<=Python )\d+\.\d+"
-)
+SECONDS = re.compile(r"\b\d+\.\d+(?= s\b)|(?<=forward )\d+\.\d+|(?<=masks )\d+\.\d+|(?<=sampling )\d+\.\d+|(?<=Python )\d+\.\d+")
 ROUNDED = re.compile(r"-?\d+\.\d{4,}")
 
 
@@ -49,9 +47,7 @@ def test_a_page_prints_what_it_says(page: str, threads: int, page_server: PageSe
         for n, (kind, _) in enumerate(blocks)
         if kind == "python"
     ]
-    assert len([kind for kind, _ in blocks if kind == "text"]) == sum(map(bool, said)), (
-        "a block `text` that no Python prints"
-    )
+    assert len([kind for kind, _ in blocks if kind == "text"]) == sum(map(bool, said)), "a block `text` that no Python prints"
     script = tmp_path / "page.py"
     ended = f"\nprint('\\n{END_OF_BLOCK}')\n"
     programs = [code + ended for kind, code in blocks if kind == "python"]
@@ -74,16 +70,12 @@ def _rounded(texts: list[str]) -> list[float]:
 
 
 def test_every_page_has_a_title_and_says_something() -> None:
-    pages = {
-        path.name: path.read_text(encoding="utf-8") for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]
-    }
+    pages = {path.name: path.read_text(encoding="utf-8") for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]}
     assert len(pages) > 20
     assert [name for name, text in pages.items() if not text.startswith("# ") or len(text) < 500] == []
 
 
-@pytest.mark.parametrize(
-    "page", sorted(str(p.relative_to(ROOT)) for p in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")])
-)
+@pytest.mark.parametrize("page", sorted(str(p.relative_to(ROOT)) for p in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]))
 def test_links_between_pages_lead_somewhere(page: str) -> None:
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", (ROOT / page).read_text(encoding="utf-8"))
     missing = [link for link in links if not (ROOT / page).parent.joinpath(link).exists()]

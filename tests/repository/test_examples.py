@@ -34,9 +34,7 @@ def test_the_chain_prints_three_results_and_what_they_cost(capsys: pytest.Captur
     kind, record, due, cost = run("chain.py", capsys)
 
     assert kind.split()[1] in ("order", "invoice", "shipment", "complaint", "quote")
-    assert re.fullmatch(
-        r"record: Order\(customer='.*', city='.*', item='.*', quantity=-?\d+, price=.*, currency='...'\)", record
-    )
+    assert re.fullmatch(r"record: Order\(customer='.*', city='.*', item='.*', quantity=-?\d+, price=.*, currency='...'\)", record)
     assert re.fullmatch(r"due: +\d{4}-\d{2}-\d{2}", due)
     fed, reused, forced = map(int, re.findall(r"\d+", cost))
     assert fed > 0
@@ -52,9 +50,7 @@ def test_own_texts_become_own_records(capsys: pytest.CaptureFixture[str]) -> Non
         assert list(record) == ["name", "city", "item", "quantity", "due_date"]
 
 
-def test_the_command_line_reads_the_same_records(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_command_line_reads_the_same_records(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     records = [json.loads(line) for line in run("extract.py", capsys)]
     monkeypatch.chdir(EXAMPLES)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -291,10 +287,7 @@ def test_a_template_is_run_for_three_rows(capsys: pytest.CaptureFixture[str]) ->
 
 def test_many_messages_become_columns_and_a_report(capsys: pytest.CaptureFixture[str]) -> None:
     first, second, failed, tally, has_page = run("pipeline.py", capsys)
-    assert all(
-        re.fullmatch(r".*: .*, due \d{4}-\d\d-\d\d; \d+% of the samples agree on the item", line)
-        for line in (first, second)
-    )
+    assert all(re.fullmatch(r".*: .*, due \d{4}-\d\d-\d\d; \d+% of the samples agree on the item", line) for line in (first, second))
     assert failed == "RowError: expected a text in the field 'text', got a blank one"
     assert tally == "3 rows, 0 failed, tokens were reused"
     assert has_page == "True"

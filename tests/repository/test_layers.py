@@ -28,6 +28,7 @@ fsm.automaton        <- fsm.terms
 fsm.drawing          <- fsm.automaton fsm.terms
 fsm.expression       <- fsm.automaton fsm.drawing fsm.recipe fsm.terms
 fsm.languages        <- fsm.expression fsm.recipe fsm.terms
+fsm.tags             <- fsm.automaton fsm.expression fsm.recipe fsm.terms
 fsm.pattern          <- fsm.expression fsm.recipe fsm.terms
 fsm.lark             <- fsm.automaton fsm.expression fsm.pattern fsm.recipe fsm.terms
 fsm.schema.keywords  <- fsm.pattern fsm.terms
@@ -43,7 +44,7 @@ sampling             <-
 samplers             <- sampling
 state                <- kv models.tokenizer sampling
 text_search          <- fsm fsm.automaton fsm.pattern fsm.terms
-policies             <- fsm fsm.automaton models.tokenizer state text_search
+policies             <- fsm fsm.automaton fsm.terms models.tokenizer state text_search
 engine.drawing       <- policies sampling
 adapters             <- engine.drawing fsm fsm.automaton fsm.schema fsm.tokens models.tokenizer policies
 engine.drafting      <- engine.drawing policies sampling
@@ -54,7 +55,7 @@ streams              <- engine.drawing models.tokenizer policies sampling text_s
 conversation         <- engine engine.drawing fsm fsm.expression kv models policies samplers sampling state
 events               <- samplers sampling
 chats                <- events fsm fsm.schema models.tokenizer state
-generation           <- chats drafts engine events fsm policies samplers sampling state streams
+generation           <- chats drafts engine events fsm models.tokenizer policies samplers sampling state streams
 generate             <- drafts events fsm fsm.automaton fsm.expression fsm.schema generation policies samplers
                         sampling
 continuation         <- events generate generation sampling state
@@ -63,10 +64,11 @@ chat                 <- chats events fsm generate generation replies samplers sa
 programs             <- engine policies sampling state
 control              <- drafts engine fsm generate generation models.tokenizer policies programs samplers sampling
                         state
-pipelines            <- chat events fsm generate generation models.tokenizer samplers sampling state
+pipelines            <- chat engine events fsm generate generation models.tokenizer samplers sampling state
 templates            <- engine events fsm generate generation models.tokenizer policies samplers sampling state
+serve                <- chat continuation engine events fsm generate policies samplers
 cli                  <- chat continuation fsm fsm.automaton generate generation models outlines_cont
-                        pipelines samplers sampling state templates
+                        pipelines samplers sampling serve state templates
 """
 
 # The most modules that a chain of imports has, in each package; ten is the aim, and no chain may grow.

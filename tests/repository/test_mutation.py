@@ -52,9 +52,7 @@ def test_every_kind_of_change_is_made_and_nothing_else() -> None:
     assert [mutant.line for mutant in found if mutant.kind == "dropped statement"] == [16, 17, 18, 20]
 
 
-@pytest.mark.parametrize(
-    "path", ["fsm/terms/node.py", "fsm/pattern/python_pattern.py", "outlines_cont/state/sequence_state.py"]
-)
+@pytest.mark.parametrize("path", ["fsm/terms/node.py", "fsm/pattern/python_pattern.py", "outlines_cont/state/sequence_state.py"])
 def test_every_mutant_is_another_program(path: str) -> None:
     source = (Path(__file__).parents[2] / path).read_text(encoding="utf-8")
     found = mutants(path, source)
@@ -66,10 +64,7 @@ def test_every_mutant_is_another_program(path: str) -> None:
 def test_a_mutant_knows_its_lines_and_shows_its_change() -> None:
     by_text = {mutant.text: mutant for mutant in mutants("fsm/x.py", SOURCE)}
     assert (by_text["8"].is_imported, by_text["8"].names) == (True, ("MOST",))
-    assert (by_text["4"].is_imported, by_text["4"].lines) == (
-        False,
-        (13, 21),
-    )  # a default counts for the whole function
+    assert (by_text["4"].is_imported, by_text["4"].lines) == (False, (13, 21))  # a default counts for the whole function
     assert by_text["or"].lines == (15, 15)
     assert by_text["max"].diff(SOURCE) == "-        self.x = min(a, b)\n+        self.x = max(a, b)"
 
@@ -166,9 +161,7 @@ def test_the_body_of_a_function_is_replaced_wherever_it_is_held(tmp_path: Path) 
     assert (f(10), g(1), closed[1](0), closed[1](1)) == ([9, 8], 1, True, True)  # type: ignore[operator,index]
 
 
-@pytest.mark.parametrize(
-    ("before", "after"), [("b=3", "b=4"), ("range(2)", "range(3)"), ("made =", "other ="), ("n=n", "n=-n")]
-)
+@pytest.mark.parametrize(("before", "after"), [("b=3", "b=4"), ("range(2)", "range(3)"), ("made =", "other ="), ("n=n", "n=-n")])
 def test_what_runs_at_the_import_cannot_be_replaced(tmp_path: Path, before: str, after: str) -> None:
     assert changed_code(MODULE, MODULE.replace(before, after), tmp_path / "m.py") is None
 
@@ -192,21 +185,16 @@ def test_what_runs_at_the_import_is_judged_by_the_tests_that_use_its_names(tmp_p
     by_text = {mutant.text: mutant for mutant in mutants("fsm/x.py", source)}
     known = recorded(tmp_path)
     assert planned(by_text["8"], {"fsm/x.py": source}, known, 100).tests[:1] == ["t/a.py::fast"]
-    assert (
-        planned(by_text["8"], {"fsm/x.py": SOURCE}, known, 100).num_running == 3
-    )  # nothing uses it: all that runs the file
+    assert planned(by_text["8"], {"fsm/x.py": SOURCE}, known, 100).num_running == 3  # nothing uses it: all that runs the file
     known.lines["fsm/y.py"] = {"then": {"t/c.py::far": 1 << 2}}
     elsewhere = {"fsm/x.py": source, "fsm/y.py": "from fsm.x import MOST\nprint(MOST)\n"}
     assert planned(by_text["8"], elsewhere, known, 100).tests[:2] == ["t/c.py::far", "t/a.py::fast"]
 
 
 @pytest.mark.parametrize(
-    ("work", "seconds", "expected"),
-    [(lambda: 1, 60, 1), (lambda: time.sleep(100) or 0, 0.2, "hangs"), (lambda: 1 // 0, 60, 70)],
+    ("work", "seconds", "expected"), [(lambda: 1, 60, 1), (lambda: time.sleep(100) or 0, 0.2, "hangs"), (lambda: 1 // 0, 60, 70)]
 )
-def test_a_job_ends_with_what_it_returns_or_is_ended(
-    tmp_path: Path, work: object, seconds: float, expected: object
-) -> None:
+def test_a_job_ends_with_what_it_returns_or_is_ended(tmp_path: Path, work: object, seconds: float, expected: object) -> None:
     job = Job(tmp_path, work, seconds)  # type: ignore[arg-type]
     while (result := job.poll()) is None:
         time.sleep(0.01)
@@ -229,6 +217,4 @@ def test_lines_that_are_named_are_taken_with_all_of_their_changes(capsys: pytest
     expected = [mutant.kind for mutant in mutants("fsm/terms/distance.py", source) if mutant.line == line]
     assert main(["--list", "--at", f"fsm/terms/distance.py:{line}"]) == 0
     out = capsys.readouterr().out
-    assert [
-        said.partition(": ")[2] for said in out.splitlines() if said.startswith("fsm/terms/distance.py:")
-    ] == expected
+    assert [said.partition(": ")[2] for said in out.splitlines() if said.startswith("fsm/terms/distance.py:")] == expected

@@ -13,9 +13,7 @@ from types import FunctionType
 import pytest
 
 ROOT = Path(__file__).parents[2]
-SOURCES = sorted(
-    p for d in ("fsm", "outlines_cont", "scripts", "benchmarks", "examples") for p in (ROOT / d).rglob("*.py")
-)
+SOURCES = sorted(p for d in ("fsm", "outlines_cont", "scripts", "benchmarks", "examples") for p in (ROOT / d).rglob("*.py"))
 FORBIDDEN_MODULES = {"pickle", "cloudpickle", "dill", "marshal", "shelve", "diskcache"}
 FORBIDDEN_CALLS = {"eval", "exec", "compile", "__import__"}
 

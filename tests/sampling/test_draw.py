@@ -33,9 +33,7 @@ def test_a_picture_of_an_automaton_has_its_states_and_arrows() -> None:
 
 def test_a_picture_of_a_token_fsm_names_tokens_and_ends_somewhere() -> None:
     vocabulary = Vocabulary([b"yes", b"no", b"<", b"&", None], [4])
-    labels = {
-        t.text for t in ElementTree.fromstring(draw(TokenFSM(regex("(yes|no)[<&]"), vocabulary))).iter(f"{SVG}text")
-    }
+    labels = {t.text for t in ElementTree.fromstring(draw(TokenFSM(regex("(yes|no)[<&]"), vocabulary))).iter(f"{SVG}text")}
     assert {"yes no", "< &"} <= labels
     small = draw(TokenFSM(regex("(yes|no){9}"), vocabulary), max_states=3)
     assert small.count('class="s"') == 3
@@ -45,10 +43,7 @@ def test_a_picture_of_a_token_fsm_names_tokens_and_ends_somewhere() -> None:
 def test_the_dot_text_of_an_automaton_has_its_states_and_edges() -> None:
     dot = draw(regex('(ab|a[c-f]*)+"'), format="dot")
     assert (dot.splitlines()[0], dot.splitlines()[-1]) == ("digraph {", "}")
-    nodes, edges = (
-        set(re.findall(r"^  (\d+) \[", dot, re.M)),
-        re.findall(r'^  (\d+) -> (\d+) \[label="(.*)"\];', dot, re.M),
-    )
+    nodes, edges = (set(re.findall(r"^  (\d+) \[", dot, re.M)), re.findall(r'^  (\d+) -> (\d+) \[label="(.*)"\];', dot, re.M))
     assert len(nodes) == 1  # the accepting one
     assert {"a", "b", "[c-f]", '\\"'} <= {label for _, _, label in edges}
     assert {str(number) for number in range(1, 6)} == {end for *ends, _ in edges for end in ends}
@@ -63,14 +58,10 @@ TOKENS = [b"a", b"b", b"ab", b"c", b"d", b"e", b"f", b"x", "<&>é".encode(), b"h
 GOLDEN = Path(__file__).parent.parent / "golden"
 
 
-@pytest.mark.parametrize(
-    ("name", "options"), [("picture.svg", {}), ("picture_of_three.svg", {"max_states": 3, "max_tokens": 5})]
-)
+@pytest.mark.parametrize(("name", "options"), [("picture.svg", {}), ("picture_of_three.svg", {"max_states": 3, "max_tokens": 5})])
 def test_a_picture_of_tokens_is_the_recorded_one(name: str, options: dict[str, int]) -> None:
     """All kinds of arrows: onwards, back, to the same column and to itself; labels that are cut; ends."""
-    assert (GOLDEN / name).read_text(encoding="utf-8") == draw(
-        TokenFSM(PICTURED, Vocabulary(TOKENS, [12])), **options
-    ) + "\n"
+    assert (GOLDEN / name).read_text(encoding="utf-8") == draw(TokenFSM(PICTURED, Vocabulary(TOKENS, [12])), **options) + "\n"
 
 
 @pytest.mark.parametrize(
@@ -103,10 +94,7 @@ def _boxes(svg: str) -> list[tuple[float, float, float, float]]:
     return [(x, y, x + width, y + height) for x, y, width, height in sides]
 
 
-@given(
-    st.from_regex(r"[abc]([ab(]{0,6})(|[*+?]|\{2,4\}|\{9,20\})", fullmatch=True),
-    st.lists(st.sampled_from("abcd |*?"), max_size=9),
-)
+@given(st.from_regex(r"[abc]([ab(]{0,6})(|[*+?]|\{2,4\}|\{9,20\})", fullmatch=True), st.lists(st.sampled_from("abcd |*?"), max_size=9))
 @example("(ab|a[c-f]*)+(x|<&>é(h{22}|i{23})?)", [])
 @example("(abc|abd|xbd)*(x|yes|no){3}", [])
 def test_no_label_lies_on_another(start: str, rest: list[str]) -> None:

@@ -34,9 +34,7 @@ class Second:
     needs_counts: bool = False
     calls: list[tuple[int, bool, bool]] = field(default_factory=list)
 
-    def sample(
-        self, logits: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def sample(self, logits: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts = None) -> tuple[torch.Tensor, torch.Tensor]:
         self.calls.append((len(logits), uniforms is not None, counts is not None))
         values, ids = logits.topk(2, dim=-1)
         takes_second = (values[:, 1] > -torch.inf) & (torch.ones(len(logits)) if uniforms is None else uniforms > 0.3)
@@ -51,9 +49,7 @@ class Rarest(Second):
     needs_random: bool = False
     needs_counts: bool = True
 
-    def sample(
-        self, logits: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def sample(self, logits: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts = None) -> tuple[torch.Tensor, torch.Tensor]:
         self.calls.append((len(logits), uniforms is not None, counts is not None))
         assert counts is not None
         for row, held in zip(logits, counts, strict=True):
@@ -65,9 +61,7 @@ class Rarest(Second):
 class Quiet(Multinomial):
     """A child of our own sampler that draws otherwise."""
 
-    def sample(
-        self, logits: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def sample(self, logits: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts = None) -> tuple[torch.Tensor, torch.Tensor]:
         return greedy().sample(logits, None)
 
 
@@ -75,9 +69,7 @@ def _together(calls: Sequence[tuple[Any, str, int]]) -> list[SequenceState]:
     """The states of several calls that share their steps, and a check that they do."""
 
     async def run() -> list[SequenceState]:
-        return await asyncio.gather(
-            *(continuous(write).acall(prompt, rng=seed, max_tokens=10) for write, prompt, seed in calls)
-        )
+        return await asyncio.gather(*(continuous(write).acall(prompt, rng=seed, max_tokens=10) for write, prompt, seed in calls))
 
     engine = engine_of(random_model())
     before = engine.stats
@@ -96,10 +88,7 @@ def _shown(state: SequenceState) -> tuple[Any, ...]:
 
 def _others() -> list[tuple[Any, str, int]]:
     model = random_model()
-    return [
-        (generate.text(model, sampler=multinomial(2, temperature=2.0)), "is", 3),
-        (generate.regex(model, "[a-c]{6}"), "of", 4),
-    ]
+    return [(generate.text(model, sampler=multinomial(2, temperature=2.0)), "is", 3), (generate.regex(model, "[a-c]{6}"), "of", 4)]
 
 
 @pytest.mark.parametrize("make", [Second, Rarest, lambda: Second(num_samples=3), Quiet])
@@ -148,9 +137,7 @@ class Faulty(Second):
 
     kind: str = ""
 
-    def sample(
-        self, logits: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def sample(self, logits: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts = None) -> tuple[torch.Tensor, torch.Tensor]:
         assert uniforms is not None
         token_ids, logprobs = super().sample(logits, uniforms)
         is_bad = uniforms > 0.8
@@ -182,11 +169,7 @@ class Faulty(Second):
     [
         ("raises", ZeroDivisionError, "one row in five"),
         ("leaves", UserCodeError, "raised SystemExit.*test_own_samplers.py"),
-        (
-            "none",
-            SamplerError,
-            r"expected \(1,\) token ids of int64 and \(1,\) log-probabilities from `sample`.*got None",
-        ),
+        ("none", SamplerError, r"expected \(1,\) token ids of int64 and \(1,\) log-probabilities from `sample`.*got None"),
         ("alone", SamplerError, r"got tensor\("),
         ("lists", SamplerError, r"got \(\["),
         ("scalar", SamplerError, r"got shape \(\) of torch.int64"),

@@ -18,19 +18,7 @@ from outlines_cont import BatchedExecutor, SequenceState, TokenStream, continuou
 from outlines_cont.errors import StateFileError
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.policy import RowView
-from outlines_cont.samplers import (
-    DRY,
-    XTC,
-    MinP,
-    Mirostat,
-    Multinomial,
-    Temperature,
-    TopA,
-    TypicalP,
-    best_of,
-    greedy,
-    multinomial,
-)
+from outlines_cont.samplers import DRY, XTC, MinP, Mirostat, Multinomial, Temperature, TopA, TypicalP, best_of, greedy, multinomial
 from outlines_cont.sampling import TokenCounts
 from outlines_cont.state import text as row_text
 from outlines_cont.state.row import WRITTEN, StateRow
@@ -39,14 +27,10 @@ from tests.fakes import random_model
 from tests.oracle import next_logits
 from tests.sampling_oracle import plain_law
 
-_ON: dict[int, float] = dict.fromkeys(
-    random_model().eos_token_ids, -100.0
-)  # so that texts have the length that is asked for
+_ON: dict[int, float] = dict.fromkeys(random_model().eos_token_ids, -100.0)  # so that texts have the length that is asked for
 _DRY = DRY(multiplier=3.0, base=1.5, allowed_length=1)
 _STEERED = Mirostat(tau=2.0, eta=0.6)
-_ALL = multinomial(
-    logit_bias=_ON, dry=_DRY, temperature=1.5, typical_p=0.97, top_a=0.05, mirostat=_STEERED, xtc=XTC(0.06, 0.6)
-)
+_ALL = multinomial(logit_bias=_ON, dry=_DRY, temperature=1.5, typical_p=0.97, top_a=0.05, mirostat=_STEERED, xtc=XTC(0.06, 0.6))
 _IDS = ["mirostat", "dry", "xtc", "all"]
 _SAMPLERS = [
     multinomial(logit_bias=_ON, mirostat=_STEERED),
@@ -60,16 +44,12 @@ def _allowed(text: str = "") -> list[int]:
     """The ids that free text may have; or those of a regular expression like `[abc]*`, given as its characters."""
     model = random_model()
     chosen = [
-        i
-        for i, data in enumerate(model.tokenizer.token_bytes)
-        if data and set(data.decode("latin1")) <= set(text or data.decode("latin1"))
+        i for i, data in enumerate(model.tokenizer.token_bytes) if data and set(data.decode("latin1")) <= set(text or data.decode("latin1"))
     ]
     return chosen + sorted(model.eos_token_ids)
 
 
-def _audit(
-    row: StateRow, sampler: Multinomial, surprise_start: int, *, allowed: list[int] | None = None, but: Any = ()
-) -> int:
+def _audit(row: StateRow, sampler: Multinomial, surprise_start: int, *, allowed: list[int] | None = None, but: Any = ()) -> int:
     """Compare how each token was drawn since `surprise_start` with the plain law, computed from a whole forward; return their number."""
     ids, kinds = list(row.token_ids), row.kinds
     drawn = [i for i in range(surprise_start, len(ids)) if kinds[i] == b"g"[0]]
@@ -282,10 +262,7 @@ def test_what_changes_nothing_is_left_out_of_the_draw() -> None:
     logits = torch.randn(1, 9, generator=torch.Generator().manual_seed(1))
     sampler = multinomial(dry=DRY(multiplier=0), top_a=0, typical_p=1.0, xtc=XTC(probability=0))
     uniforms = torch.tensor([0.4], dtype=torch.float64)
-    wanted, got = (
-        multinomial().sample(logits, uniforms),
-        sampler.sample(logits, uniforms, [TokenCounts([1, 1], [True] * 2)]),
-    )
+    wanted, got = (multinomial().sample(logits, uniforms), sampler.sample(logits, uniforms, [TokenCounts([1, 1], [True] * 2)]))
     assert [x.tolist() for x in wanted] == [x.tolist() for x in got]
 
 

@@ -24,8 +24,7 @@ from outlines_cont.sampling.random_stream import RandomStream, open_seeds
 from tests.sampling_oracle import made_row, plain_law
 
 _PENALTIES = {
-    "logit_bias": st.none()
-    | st.dictionaries(st.integers(0, 5), st.sampled_from([-100.0, -1.5, 0.25, 3.0]), max_size=3),
+    "logit_bias": st.none() | st.dictionaries(st.integers(0, 5), st.sampled_from([-100.0, -1.5, 0.25, 3.0]), max_size=3),
     "repetition_penalty": st.sampled_from([1.0, 1.0, 0.7, 1.3]),
     "frequency_penalty": st.sampled_from([0.0, 0.0, -0.3, 0.9]),
     "presence_penalty": st.sampled_from([0.0, 0.0, 0.55]),
@@ -70,31 +69,15 @@ def _agrees(law: np.ndarray, token_id: int, logprob: float, u: float | None) -> 
 
 
 @settings(max_examples=80, deadline=None)
-@given(
-    _GREEDY | _MULTINOMIAL,
-    _SHAPES,
-    st.integers(0, 99),
-    st.sampled_from([6, 40, _WIDE]),
-    _TOKENS,
-    st.integers(0, 9),
-    _UNIFORMS,
-)
+@given(_GREEDY | _MULTINOMIAL, _SHAPES, st.integers(0, 99), st.sampled_from([6, 40, _WIDE]), _TOKENS, st.integers(0, 9), _UNIFORMS)
 def test_a_draw_is_that_of_the_steps_in_their_order(
-    sampler: Greedy | Multinomial,
-    shape: str,
-    seed: int,
-    vocab_size: int,
-    tokens: list[int],
-    num_generated: int,
-    u: float,
+    sampler: Greedy | Multinomial, shape: str, seed: int, vocab_size: int, tokens: list[int], num_generated: int, u: float
 ) -> None:
     logits = made_row(shape, seed, vocab_size)
     num_generated = min(num_generated, len(tokens))
     drawn = [_logprob(i) for i in range(len(tokens) - num_generated, len(tokens))]
     law = plain_law(logits.tolist(), sampler.params, tokens, tokens[len(tokens) - num_generated :], drawn)
-    token_ids, logprobs = sampler.sample(
-        logits[None], torch.tensor([u], dtype=torch.float64), [_counts(tokens, num_generated)]
-    )
+    token_ids, logprobs = sampler.sample(logits[None], torch.tensor([u], dtype=torch.float64), [_counts(tokens, num_generated)])
     _agrees(law, int(token_ids[0]), float(logprobs[0]), u if sampler.needs_random else None)
 
 
@@ -137,9 +120,7 @@ def test_whole_rows_are_filtered_by_the_same_floors(sampler: Multinomial, shape:
 
 
 @pytest.mark.parametrize("shape", ["peaked", "flat", "tied", "masked"])
-@pytest.mark.parametrize(
-    "sampler", [multinomial(), multinomial(temperature=0.7, top_k=20, top_p=0.9), multinomial(top_p=0.8, min_p=0.01)]
-)
+@pytest.mark.parametrize("sampler", [multinomial(), multinomial(temperature=0.7, top_k=20, top_p=0.9), multinomial(top_p=0.8, min_p=0.01)])
 def test_a_grid_of_numbers_gives_every_token_its_share(sampler: Multinomial, shape: str) -> None:
     num = 2000
     logits = made_row(shape, 3, 300)
@@ -159,9 +140,7 @@ def test_float32_keeps_and_draws_what_float64_does() -> None:
         assert high_logprobs.tolist() == pytest.approx(low_logprobs.tolist(), abs=1e-5)
 
 
-@pytest.mark.parametrize(
-    "sampler", [greedy(), multinomial(), multinomial(top_p=0.9, min_p=0.1), multinomial(top_k=700, top_p=0.9)]
-)
+@pytest.mark.parametrize("sampler", [greedy(), multinomial(), multinomial(top_p=0.9, min_p=0.1), multinomial(top_k=700, top_p=0.9)])
 @pytest.mark.parametrize("value", [math.nan, -math.inf])
 def test_a_row_without_a_distribution_shows_it_and_leaves_the_others(sampler: Multinomial, value: float) -> None:
     logits = torch.stack([made_row("peaked", 1, _WIDE), made_row("flat", 2, _WIDE), made_row("equal", 2, _WIDE)])
@@ -193,13 +172,8 @@ def test_a_sampler_is_shown_as_the_call_that_makes_it_with_its_options_in_order(
 
 def test_the_steps_are_shown_for_people() -> None:
     sampler = multinomial(2, min_p=0.1, top_k=5, temperature=0.5, logit_bias={7: 1, 3: -2}, repetition_penalty=1.1)
-    assert (
-        str(sampler) == "mask > logit_bias of 2 > repetition_penalty 1.1 > temperature 0.5 > top_k 5 > min_p 0.1 > draw"
-    )
-    assert (
-        repr(sampler)
-        == "multinomial(2, logit_bias={3: -2, 7: 1}, repetition_penalty=1.1, temperature=0.5, top_k=5, min_p=0.1)"
-    )
+    assert str(sampler) == "mask > logit_bias of 2 > repetition_penalty 1.1 > temperature 0.5 > top_k 5 > min_p 0.1 > draw"
+    assert repr(sampler) == "multinomial(2, logit_bias={3: -2, 7: 1}, repetition_penalty=1.1, temperature=0.5, top_k=5, min_p=0.1)"
     assert str(greedy()) == "mask > take the largest"
     assert repr(greedy()) == "greedy()"
 
@@ -249,15 +223,11 @@ UNIFORMS = [0.0, 5e-324, 2.0**-53, 0.5, 1 - 2.0**-32, LAST]
 
 @settings(max_examples=80, deadline=None)
 @given(st.data(), st.integers(1, 40), st.sampled_from(UNIFORMS), st.sampled_from([torch.float32, torch.float64]))
-def test_no_number_draws_a_token_that_is_masked(
-    data: st.DataObject, size: int, uniform: float, dtype: torch.dtype
-) -> None:
+def test_no_number_draws_a_token_that_is_masked(data: st.DataObject, size: int, uniform: float, dtype: torch.dtype) -> None:
     logits = data.draw(st.lists(st.floats(-30, 30, width=32), min_size=size, max_size=size))
     allowed = data.draw(st.lists(st.booleans(), min_size=size, max_size=size).filter(any))
     row = [value if ok else -math.inf for value, ok in zip(logits, allowed, strict=True)]
-    (token_id,), (logprob,) = inverse_cdf(
-        torch.tensor([row], dtype=dtype), torch.tensor([uniform], dtype=torch.float64)
-    )
+    (token_id,), (logprob,) = inverse_cdf(torch.tensor([row], dtype=dtype), torch.tensor([uniform], dtype=torch.float64))
     assert allowed[int(token_id)]
     assert math.isfinite(float(logprob))
 
@@ -293,16 +263,12 @@ _SMALL = st.integers(0, 2**32 - 1)
 def _numbers(seed: int, batch: int, sample: int, path: int, count: int) -> list[float]:
     """Philox 4x64 of numpy: the seed and the place of a row are its key, the path of a fork the upper half of its counter."""
     counter = [0, 0, path % 2**64, path // 2**64]
-    bits = np.random.Philox(
-        key=np.array([seed, batch * 2**32 + sample], dtype=np.uint64), counter=np.array(counter, dtype=np.uint64)
-    )
+    bits = np.random.Philox(key=np.array([seed, batch * 2**32 + sample], dtype=np.uint64), counter=np.array(counter, dtype=np.uint64))
     return [float(number) for number in np.random.Generator(bits).random(count)]
 
 
 @given(st.integers(0, 2**64 - 1), _SMALL, _SMALL, st.integers(0, 2**128 - 1), st.integers(0, 13))
-def test_a_stream_has_the_numbers_of_its_key_and_path(
-    seed: int, batch: int, sample: int, path: int, drawn: int
-) -> None:
+def test_a_stream_has_the_numbers_of_its_key_and_path(seed: int, batch: int, sample: int, path: int, drawn: int) -> None:
     wanted = _numbers(seed, batch, sample, path, drawn + 6)
     source = RandomStream(seed, batch, sample, drawn, path).open()
     for number in wanted[drawn:]:
@@ -318,9 +284,7 @@ def test_a_stream_has_the_numbers_of_its_key_and_path(
 def test_the_path_of_a_fork_is_a_digest_of_where_it_left(seed: int, path: int, drawn: int, index: int) -> None:
     place = b"".join(number.to_bytes(16, "little") for number in (path, drawn, index))
     fork = RandomStream(seed, 3, 4, drawn, path).fork(index)
-    assert (
-        RandomStream(seed, 3, 4, 0, int.from_bytes(hashlib.blake2b(place, digest_size=16).digest(), "little")) == fork
-    )
+    assert RandomStream(seed, 3, 4, 0, int.from_bytes(hashlib.blake2b(place, digest_size=16).digest(), "little")) == fork
 
 
 def test_the_ends_of_the_range_of_seeds() -> None:

@@ -88,9 +88,7 @@ def test_rows_that_go_back_are_penalised_by_what_they_hold(sampler: Greedy) -> N
     assert _plain(prompts[1], sampler, 8) == list(other.token_ids)
 
 
-def _plain(
-    ids: list[int], sampler: Greedy, num: int, start: int | None = None, without: int | None = None
-) -> list[int]:
+def _plain(ids: list[int], sampler: Greedy, num: int, start: int | None = None, without: int | None = None) -> list[int]:
     """Greedy decoding with everything counted anew at each step; `without` is not taken first."""
     start, ids = len(ids) if start is None else start, [*ids]
     for _ in range(num):

@@ -16,21 +16,7 @@ from hypothesis import strategies as st
 
 from outlines_cont import SequenceState, continuous, generate, samplers
 from outlines_cont.errors import SamplerError
-from outlines_cont.samplers import (
-    DRY,
-    XTC,
-    MinP,
-    Mirostat,
-    Temperature,
-    TopA,
-    TopK,
-    TopP,
-    TypicalP,
-    Warper,
-    best_of,
-    greedy,
-    multinomial,
-)
+from outlines_cont.samplers import DRY, XTC, MinP, Mirostat, Temperature, TopA, TopK, TopP, TypicalP, Warper, best_of, greedy, multinomial
 from outlines_cont.sampling import SamplerBatch, TokenCounts
 from outlines_cont.sampling.batch import WarperChain
 from outlines_cont.sampling.warper import RowWarper
@@ -135,12 +121,7 @@ def test_the_plain_form_of_a_warper_is_the_oracle_s(warper: Warper, shapes: list
 
 
 @settings(max_examples=150, deadline=None)
-@given(
-    _chains(),
-    st.lists(st.tuples(_SHAPES, _UNIFORMS), min_size=1, max_size=3),
-    st.integers(0, 99),
-    st.sampled_from([6, 300, _WIDE]),
-)
+@given(_chains(), st.lists(st.tuples(_SHAPES, _UNIFORMS), min_size=1, max_size=3), st.integers(0, 99), st.sampled_from([6, 300, _WIDE]))
 def test_standard_warpers_draw_in_any_order_what_the_oracle_draws(
     warpers: list[Warper], rows: list[tuple[str, float]], seed: int, size: int
 ) -> None:

@@ -27,9 +27,7 @@ _BETWEEN = st.sampled_from(["\nDue: ", " of ", ", ", ""])
 _PROMPTS = st.text("abn ", min_size=1, max_size=4)
 
 
-def _spelled(
-    model: HuggingFaceModel, before: tuple[int, ...], options: list[str]
-) -> dict[str, tuple[float, tuple[int, ...]]]:
+def _spelled(model: HuggingFaceModel, before: tuple[int, ...], options: list[str]) -> dict[str, tuple[float, tuple[int, ...]]]:
     """Every text among `options`, with its most probable spelling after some tokens and the log-probability of that."""
     token_fsm = fsm.TokenFSM(fsm.choice(options), model.memo["vocabulary"])
     best: dict[str, tuple[float, tuple[int, ...]]] = {}
@@ -53,8 +51,7 @@ def _spelled(
 def test_as_many_beams_as_hypotheses_are_brute_force_over_the_whole_chain(prompt: str, between: str) -> None:
     model = random_model()
     first, second = (
-        continuous(generate.choice(model, options, sampler=samplers.beam_search(200), force=False))
-        for options in (_FIRST, _SECOND)
+        continuous(generate.choice(model, options, sampler=samplers.beam_search(200), force=False)) for options in (_FIRST, _SECOND)
     )
     wanted: dict[tuple[str, str], float] = {}
     begun = tuple(model.tokenizer.encode(prompt, add_special_tokens=True))
@@ -161,9 +158,7 @@ def _drawn_to_stop(script: Script, prompt: str, stop_at: str, most: int, penalty
             if not part or stop_at in drawn:
                 break
         num_tokens = count - (not part)
-        best[drawn.split(stop_at)[0]] = max(
-            best.get(drawn.split(stop_at)[0], -math.inf), score / max(num_tokens, 1) ** penalty
-        )
+        best[drawn.split(stop_at)[0]] = max(best.get(drawn.split(stop_at)[0], -math.inf), score / max(num_tokens, 1) ** penalty)
     return best
 
 
@@ -198,9 +193,7 @@ def test_what_is_drawn_to_reach_a_stop_text_counts_in_a_search(seed: int, stop_a
     st.booleans(),
     st.sampled_from([samplers.multinomial, samplers.best_of]),
 )
-def test_samples_are_ranked_by_all_that_was_drawn(
-    seed: int, stop_at: str | list[str], keep: bool, sampler: Any
-) -> None:
+def test_samples_are_ranked_by_all_that_was_drawn(seed: int, stop_at: str | list[str], keep: bool, sampler: Any) -> None:
     model = scripted_model(_random_law(seed))
     options = {"max_tokens": 5, "rng": seed}
     free = continuous(generate.text(model, sampler=samplers.multinomial(6)))("n", **options)
@@ -208,9 +201,7 @@ def test_samples_are_ranked_by_all_that_was_drawn(
     wanted = []
     for row in free.rows[0]:
         texts = [model.tokenizer.decode(row.token_ids[2:count]) for count in range(2, len(row.token_ids) + 1)]
-        is_stopped = [
-            any(stop in text for stop in ([stop_at] if isinstance(stop_at, str) else stop_at)) for text in texts
-        ]
+        is_stopped = [any(stop in text for stop in ([stop_at] if isinstance(stop_at, str) else stop_at)) for text in texts]
         wanted.append(sum(row.logprobs[: 2 + is_stopped.index(True)]) if True in is_stopped else row.weight)
     if sampler is samplers.multinomial:
         assert wanted == pytest.approx(stopped.scores[0].tolist(), abs=1e-4)

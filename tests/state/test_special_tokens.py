@@ -72,10 +72,7 @@ def test_a_slice_keeps_the_special_tokens_that_lie_inside_it(token_ids: list[int
     inside = [i for i, (a, b) in places if (start <= a and b <= stop) and (a < b or start == 0)]
     assert text[start:stop] == str(cut)
     assert _specials(inside) == _specials(_ids(cut))
-    assert (
-        str(cut + text[stop:] if "<" not in text[stop:] else cut + Tokens.of(text[stop:]))
-        == text[start:stop] + text[stop:]
-    )
+    assert str(cut + text[stop:] if "<" not in text[stop:] else cut + Tokens.of(text[stop:])) == text[start:stop] + text[stop:]
 
 
 @settings(max_examples=150, deadline=None)
@@ -122,9 +119,7 @@ def test_the_prompt_is_the_text_that_was_given(kind: str) -> None:
         assert text == str(letters)
         assert _ids(letters) == _ids(_prompt(model, Tokens.of(text)))
         assert token_id not in _ids(letters)[len(start) :]
-        assert text.count(name) == _ids(control).count(token_id) - (
-            token_id in start and control.rows[0][0].num_start_tokens
-        )
+        assert text.count(name) == _ids(control).count(token_id) - (token_id in start and control.rows[0][0].num_start_tokens)
         assert tokenizer.encode_special(text) == _ids(control)[control.rows[0][0].num_start_tokens :]
         for state in [letters] if kind in _ADD_SPACES else [letters, control]:
             assert text == str(state) == str(state[: len(text)])
@@ -203,10 +198,7 @@ def test_what_transformers_gives_is_a_prompt() -> None:
     ids = [BOS, *_TOKENIZER.encode("the name")]
     write = continuous(generate.text(model))
     wanted = write("the name", max_tokens=2)
-    padded = {
-        "input_ids": torch.tensor([[0, *ids], [END_OF_TURN, *ids]]),
-        "attention_mask": torch.tensor([[0] + [1] * len(ids)] * 2),
-    }
+    padded = {"input_ids": torch.tensor([[0, *ids], [END_OF_TURN, *ids]]), "attention_mask": torch.tensor([[0] + [1] * len(ids)] * 2)}
     for same in (ids, tuple(ids), torch.tensor(ids), torch.tensor([ids]), {"input_ids": ids}, [ids]):
         assert wanted == write(same, max_tokens=2)
     assert [str(wanted)] * 2 == list(write(padded, max_tokens=2))

@@ -25,12 +25,7 @@ def test_tensors_are_left_padded_and_have_the_documented_types() -> None:
     state = _grid()
     batch, samples, width = state.shape
     assert (batch, samples) == (2, 2)
-    tensors = {
-        "token_ids": torch.int64,
-        "attention_mask": torch.bool,
-        "logprobs": torch.float32,
-        "sampling_logprobs": torch.float32,
-    }
+    tensors = {"token_ids": torch.int64, "attention_mask": torch.bool, "logprobs": torch.float32, "sampling_logprobs": torch.float32}
     for name, dtype in tensors.items():
         assert (dtype, (batch, samples, width)) == (getattr(state, name).dtype, tuple(getattr(state, name).shape))
     for name, dtype in {"weights": torch.float32, "cached": torch.int64, "finished": torch.bool}.items():
@@ -60,17 +55,9 @@ def test_texts_are_listed_row_by_row() -> None:
     state = _grid()
     texts = list(state)
     assert 4 == len(state) == len(texts)
-    assert [text[: len(p)] for text, p in zip(texts, ["the name"] * 2 + ["a"] * 2, strict=True)] == [
-        "the name",
-        "the name",
-        "a",
-        "a",
-    ]
+    assert [text[: len(p)] for text, p in zip(texts, ["the name"] * 2 + ["a"] * 2, strict=True)] == ["the name", "the name", "a", "a"]
     assert f"[1, 0] {texts[2]!r}" in str(state).splitlines()[2]
-    assert (
-        f"<SequenceState of 2 x 2 rows, at most {state.shape[2]} tokens, {int(state.cached.sum())} cached in all, length>"
-        == repr(state)
-    )
+    assert f"<SequenceState of 2 x 2 rows, at most {state.shape[2]} tokens, {int(state.cached.sum())} cached in all, length>" == repr(state)
 
 
 def test_values_are_one_or_a_grid() -> None:
@@ -113,10 +100,7 @@ def test_added_text_keeps_tokens_and_cache_and_resets_the_weight() -> None:
     assert state.weights.equal(kept.weights)
     assert added == kept
     assert added.rows[0][0].token_ids.count(BOS) == 1
-    assert (
-        state.logprobs[0, 0, -3:].tolist()
-        == kept.logprobs[0, 0, len(state.token_ids[0, 0]) - 3 : len(state.token_ids[0, 0])].tolist()
-    )
+    assert state.logprobs[0, 0, -3:].tolist() == kept.logprobs[0, 0, len(state.token_ids[0, 0]) - 3 : len(state.token_ids[0, 0])].tolist()
     assert (state + "").token_ids.equal(state.token_ids)
 
 
@@ -126,9 +110,7 @@ def test_texts_go_to_batch_entries_or_rows() -> None:
     assert [t + a for t, a in zip(texts, ["x", "x", "y", "y"], strict=True)] == list(state + tuple("xy"))
     assert [t + a for t, a in zip(texts, "abcd", strict=True)] == list(state + tuple("abcd"))
     three = ("a", "b", "c")
-    with pytest.raises(
-        BatchMismatch, match=r"2 texts \(one per batch entry\) or 4 texts \(one per row\), got a list of 3"
-    ):
+    with pytest.raises(BatchMismatch, match=r"2 texts \(one per batch entry\) or 4 texts \(one per row\), got a list of 3"):
         state + three
     with pytest.raises(TypeError, match="got float in the list"):
         state.append(["a", 2.0])  # type: ignore[list-item]
@@ -172,11 +154,7 @@ def test_a_state_has_its_seed() -> None:
     again = write(["a", "b"], max_tokens=4, rng=drawn.seed)
     assert drawn == again
     assert write(["a", "b"], max_tokens=1, rng=[3, 4]).seed == (3, 4)
-    assert write([write(["a", "b"], max_tokens=1, rng=[3, 4]), write("c", max_tokens=1, rng=9)], max_tokens=1).seed == (
-        3,
-        4,
-        9,
-    )
+    assert write([write(["a", "b"], max_tokens=1, rng=[3, 4]), write("c", max_tokens=1, rng=9)], max_tokens=1).seed == (3, 4, 9)
     restarted = write(write("a", max_tokens=1, rng=1), max_tokens=3, rng=2)
     continued = write(write("a", max_tokens=1, rng=1), max_tokens=3)
     assert (restarted.seed, continued.seed) == (2, 1)
@@ -190,16 +168,9 @@ def test_transformers_goes_on_from_our_cache_and_writes_what_we_write(family: st
     state = continuous(generate.text(model))(["the name of", "a", "yes no"], max_tokens=3)
     ids, mask = state.token_ids.flatten(0, 1), state.attention_mask.flatten(0, 1).long()
     assert state.kv_cache is not None
-    wordless = [
-        i for i, data in enumerate(model.tokenizer.token_bytes) if data is None and i not in model.eos_token_ids
-    ]
+    wordless = [i for i, data in enumerate(model.tokenizer.token_bytes) if data is None and i not in model.eos_token_ids]
     longer = model.hugging_face.generate(
-        ids,
-        attention_mask=mask,
-        past_key_values=state.kv_cache,
-        max_new_tokens=5,
-        do_sample=False,
-        suppress_tokens=wordless,
+        ids, attention_mask=mask, past_key_values=state.kv_cache, max_new_tokens=5, do_sample=False, suppress_tokens=wordless
     )
     ours = continuous(generate.text(model))(state, max_tokens=5)
     for before, row, line in zip(state.rows, ours.rows, longer[:, state.shape[2] :].tolist(), strict=True):

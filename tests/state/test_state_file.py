@@ -176,10 +176,7 @@ def test_what_is_excluded_is_saved_with_its_places(tmp_path: Path) -> None:
     assert row.piece is not None
     first, last = row.piece.start, len(row.token_ids)
     top = VOCAB_SIZE - 1
-    places = [
-        Exclusion(first, frozenset({0, top}), frozenset({3}), 2, 5),
-        Exclusion(last, frozenset(), frozenset({top}), 0, 1),
-    ]
+    places = [Exclusion(first, frozenset({0, top}), frozenset({3}), 2, 5), Exclusion(last, frozenset(), frozenset({top}), 0, 1)]
     _with_exclusions(places).save(tmp_path / "s")
     loaded = SequenceState.load(tmp_path / "s", random_model()).rows[0][0].piece
     assert loaded is not None
@@ -236,8 +233,7 @@ def _exclusions(is_avoided: bool, *places: tuple[int, int]) -> Change:
         start = row["piece"][0]
         assert row["length"] == start + 4
         row["exclusions"] = [
-            {"index": start + at, lists[0]: [token_id], lists[1]: [], "policy": 0, "retries": 1}
-            for at, token_id in places
+            {"index": start + at, lists[0]: [token_id], lists[1]: [], "policy": 0, "retries": 1} for at, token_id in places
         ]
 
     return change

@@ -42,9 +42,7 @@ _VALUES += ["", "x", "error", "f" * 40, None, True, [], [0], [-1], [[0, 1.5]], {
 @cache
 def _content() -> Content:
     model = random_model()
-    found = (
-        continuous(generate.regex(model, "[xyz]{1,2}", sampler=samplers.beam_search(2)))(["the name of", "a"]) + " of "
-    )
+    found = continuous(generate.regex(model, "[xyz]{1,2}", sampler=samplers.beam_search(2)))(["the name of", "a"]) + " of "
     state = continuous(generate.text(model, sampler=samplers.multinomial(2)))(found, max_tokens=2, rng=[5, 6])
     with TemporaryDirectory() as folder:
         state.save(Path(folder, "s"))
@@ -87,23 +85,14 @@ def _spoil(data: st.DataObject, content: Content) -> None:
         return
     name = data.draw(st.sampled_from(sorted(tensors)))
     tensor = tensors[name]
-    kinds = [
-        "gone",
-        "renamed",
-        "type",
-        "shape",
-        "more",
-        *(["cut", "empty", "scalar", "value"] if tensor.numel() else []),
-    ]
+    kinds = ["gone", "renamed", "type", "shape", "more", *(["cut", "empty", "scalar", "value"] if tensor.numel() else [])]
     match data.draw(st.sampled_from(kinds)):
         case "gone":
             del tensors[name]
         case "renamed":
             tensors[data.draw(st.sampled_from(["kv.0.9.keys", "kv.99.0.keys", "logits.9", "x"]))] = tensors.pop(name)
         case "type":
-            tensors[name] = tensor.to(
-                data.draw(st.sampled_from([torch.float16, torch.float32, torch.int32, torch.bool]))
-            )
+            tensors[name] = tensor.to(data.draw(st.sampled_from([torch.float16, torch.float32, torch.int32, torch.bool])))
         case "shape":
             tensors[name] = tensor.reshape(-1).clone()
         case "cut":
@@ -257,16 +246,10 @@ def _rows(draw: st.DrawFn) -> StateRow:
     logprobs = [draw(logprob) if kind in b"gf" else 0.0 for kind in kinds]
     sampled = [draw(logprob) if kind in b"g" else 0.0 for kind in kinds]
     stream = RandomStream(
-        draw(_ends(2**64 - 1)),
-        draw(_ends(2**32 - 1)),
-        draw(_ends(2**32 - 1)),
-        draw(_ends(2**63 - 1)),
-        draw(_ends(2**128 - 1)),
+        draw(_ends(2**64 - 1)), draw(_ends(2**32 - 1)), draw(_ends(2**32 - 1)), draw(_ends(2**63 - 1)), draw(_ends(2**128 - 1))
     )
     owed = st.lists(_ends(VOCAB_SIZE - 1), max_size=2)
-    pieces = st.builds(
-        WrittenPiece, _ends(length), owed.map(tuple), st.sampled_from(["", '{"regex": "a"}']), st.integers(0, 3)
-    )
+    pieces = st.builds(WrittenPiece, _ends(length), owed.map(tuple), st.sampled_from(["", '{"regex": "a"}']), st.integers(0, 3))
     borders = st.lists(_ends(length), min_size=4, max_size=4).map(sorted)
     skipped = borders.map(lambda found: tuple(zip(found[::2], found[1::2], strict=True)))
     ends = st.lists(st.tuples(_ends(length), st.sampled_from([-7.5, 0.25, 1e300])), max_size=2).map(tuple)
@@ -330,11 +313,7 @@ _AT_BOUNDS: list[tuple[str | tuple[str, int], list[Any], list[Any]]] = [
     ("counted", [{"skipped": [[0, _LENGTH]]}], [{"skipped": [[-1, _LENGTH]]}, {"skipped": [[0, _LENGTH + 1]]}]),
     ("counted", [{"skipped": [[0, 1], [1, 2]]}], [{"skipped": [[0, 2], [1, 2]]}, {"skipped": [[2, 1]]}]),
     ("counted", [{"ends": [[_LENGTH, -1.0]]}], [{"ends": [[_LENGTH + 1, -1.0]]}, {"ends": [[-1, -1.0]]}]),
-    (
-        "counted",
-        [{"ends": [[0, 0.0]]}, {"ends": [[0, -1e300]]}],
-        [{"ends": [[0, math.inf]]}, {"ends": [[0, math.nan]]}],
-    ),
+    ("counted", [{"ends": [[0, 0.0]]}, {"ends": [[0, -1e300]]}], [{"ends": [[0, math.inf]]}, {"ends": [[0, math.nan]]}]),
     ("search", [{"cuts": [[_LENGTH, -1.0, 0]]}], [{"cuts": [[_LENGTH + 1, -1.0, 1]]}, {"cuts": [[0, -1.0, -1]]}]),
     ("piece", [None, [_LENGTH, [0, VOCAB_SIZE - 1], "", 0]], [[_LENGTH + 1, [], "", 0], [0, [-1], "", 0]]),
     ("piece", [[0, [], "", 2**63 - 1]], [[0, [VOCAB_SIZE], "", 0], [-1, [], "", 0], [0, [], "", -1]]),

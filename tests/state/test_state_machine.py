@@ -36,9 +36,7 @@ class States(RuleBasedStateMachine):
     """Six states, and beside each what its rows must be."""
 
     @initialize(
-        family=st.sampled_from(["llama", "mistral", "gpt2"]),
-        least=st.sampled_from([1, 8, 1024]),
-        reused=st.sampled_from([0, 30, 1000]),
+        family=st.sampled_from(["llama", "mistral", "gpt2"]), least=st.sampled_from([1, 8, 1024]), reused=st.sampled_from([0, 30, 1000])
     )
     def begin(self, family: str, least: int, reused: int) -> None:
         self.patch = mock.patch("outlines_cont.kv.batch.SHARING", Sharing(min_copies=least, min_view=least))
@@ -47,10 +45,7 @@ class States(RuleBasedStateMachine):
         # What any step needs, old and new keys and values of four rows together, and a good deal less than all states hold.
         self.budget = 900 * _BYTES_PER_TOKEN * (2 if family == "gpt2" else 1)
         self.model: HuggingFaceModel = models.from_transformers(
-            random_network(family),
-            tokenizer,
-            kv_budget_bytes=self.budget,
-            prefix_cache_bytes=reused * _BYTES_PER_TOKEN,
+            random_network(family), tokenizer, kv_budget_bytes=self.budget, prefix_cache_bytes=reused * _BYTES_PER_TOKEN
         )
         self.model.prefix_cache.min_tokens = 2
         self.encode = tokenizer.encode_inside
@@ -58,9 +53,7 @@ class States(RuleBasedStateMachine):
         self.choice = continuous(generate.choice(self.model, ["the", "then", "name"]))
         self.slots: list[tuple[SequenceState, Rows]] = []
         for slot, text in enumerate(["the name", "a", "of", "yes no", "red", "日本"]):
-            self.slots.append(
-                self._written(text, [Account().given(tokenizer.encode(text, add_special_tokens=True))], 1 + slot % 2)
-            )
+            self.slots.append(self._written(text, [Account().given(tokenizer.encode(text, add_special_tokens=True))], 1 + slot % 2))
         self.turn = 0
 
     def _written(self, source: str | SequenceState, rows: Rows, count: int) -> tuple[SequenceState, Rows]:
@@ -92,11 +85,7 @@ class States(RuleBasedStateMachine):
         state, rows = self.slots[slot]
         if all(row.ids for row in rows):
             chosen = self.choice(state, stop_at=stop)
-            self._put(
-                target_slot,
-                chosen,
-                [row.written(found, self.model) for row, found in zip(rows, _flat(chosen), strict=True)],
-            )
+            self._put(target_slot, chosen, [row.written(found, self.model) for row, found in zip(rows, _flat(chosen), strict=True)])
 
     @rule(slot=_SLOTS, target_slot=_SLOTS, text=_TEXTS)
     def append(self, slot: int, target_slot: int, text: str) -> None:
@@ -208,9 +197,7 @@ class States(RuleBasedStateMachine):
         for state, rows in self.slots:
             for account, found in zip(rows, _flat(state), strict=True):
                 account.check(found)
-            assert all(
-                cached <= len(row.ids) for cached, row in zip(state.cached.flatten().tolist(), rows, strict=True)
-            )
+            assert all(cached <= len(row.ids) for cached, row in zip(state.cached.flatten().tolist(), rows, strict=True))
         assert self.model.kv_store.nbytes <= self.budget
         self.turn += 1
         state, rows = self.slots[self.turn % 6]
@@ -233,6 +220,4 @@ class Third(States):
 
 TestFirst, TestSecond, TestThird = First.TestCase, Second.TestCase, Third.TestCase
 # The first of three runs is always the simplest one.
-TestFirst.settings = TestSecond.settings = TestThird.settings = settings(
-    max_examples=3, stateful_step_count=100, deadline=None
-)
+TestFirst.settings = TestSecond.settings = TestThird.settings = settings(max_examples=3, stateful_step_count=100, deadline=None)

@@ -36,9 +36,7 @@ def _with_tokenizer(kind: str) -> HuggingFaceModel:
     if kind == "bytes":
         return random_model()
     source: Any = {"llama_2": llama_2_bpe, "metaspace": lambda: metaspace_bpe("first")}[kind]()
-    tokenizer = Tokenizer(
-        transformers.PreTrainedTokenizerFast(tokenizer_object=source, eos_token="</s>", bos_token="<s>")
-    )
+    tokenizer = Tokenizer(transformers.PreTrainedTokenizerFast(tokenizer_object=source, eos_token="</s>", bos_token="<s>"))
     config = transformers.LlamaConfig(
         vocab_size=len(tokenizer.token_bytes),
         hidden_size=16,
@@ -178,22 +176,15 @@ def _check_logits(state: SequenceState) -> None:
 
 
 _OPERATIONS = st.lists(
-    st.tuples(
-        st.sampled_from(["slice", "add", "front", "fork", "take", "stack", "join", "write", "tokens", "heal"]),
-        st.integers(0, 20),
-    ),
+    st.tuples(st.sampled_from(["slice", "add", "front", "fork", "take", "stack", "join", "write", "tokens", "heal"]), st.integers(0, 20)),
     min_size=2,
     max_size=6,
 )
 
 
 @settings(max_examples=20, deadline=None)
-@given(
-    st.sampled_from(["llama", "gpt2", "mistral"]), st.lists(_TEXTS.filter(bool), min_size=1, max_size=3), _OPERATIONS
-)
-def test_any_chain_of_operations_has_the_logits_of_a_fresh_run(
-    family: str, texts: list[str], operations: list[tuple[str, int]]
-) -> None:
+@given(st.sampled_from(["llama", "gpt2", "mistral"]), st.lists(_TEXTS.filter(bool), min_size=1, max_size=3), _OPERATIONS)
+def test_any_chain_of_operations_has_the_logits_of_a_fresh_run(family: str, texts: list[str], operations: list[tuple[str, int]]) -> None:
     model = random_model(family)
     write = continuous(generate.text(model))
     state = write(texts, max_tokens=2)
@@ -255,9 +246,7 @@ def test_keys_of_a_wrong_form_say_which_is_right() -> None:
 
 def test_cropping_says_why_the_cache_would_be_lost() -> None:
     state = continuous(generate.text(random_model()))(["the name", "a"], max_tokens=2)
-    with pytest.raises(
-        SlicingError, match=r"from the beginning for the row at \[0, 0\], of which \d+ tokens are cached.*character 2"
-    ):
+    with pytest.raises(SlicingError, match=r"from the beginning for the row at \[0, 0\], of which \d+ tokens are cached.*character 2"):
         state.crop((..., slice(2, 4)))
     with pytest.raises(SlicingError, match="a step of 1"):
         state.crop((..., slice(None, None, 2)))

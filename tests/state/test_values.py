@@ -21,18 +21,7 @@ from fsm.terms.node import Kind
 from fsm.terms.rendering import render
 from fsm.tokens.token_fsm import TokenFSM
 from fsm.tokens.vocabulary import Vocabulary
-from outlines_cont import (
-    BatchedExecutor,
-    Chat,
-    SequenceState,
-    continuous,
-    control,
-    errors,
-    generate,
-    models,
-    policies,
-    samplers,
-)
+from outlines_cont import BatchedExecutor, Chat, SequenceState, continuous, control, errors, generate, models, policies, samplers
 from outlines_cont.control import Controller
 from outlines_cont.errors import IncompleteOutput, ModelMismatch, NotPicklable, OptionError, StateFileError
 from outlines_cont.models import HuggingFaceModel
@@ -69,16 +58,7 @@ def test_copies_of_values_are_the_values_themselves() -> None:
     generator = generate.regex(model, "[ab]{2}")
     write = continuous(generator)
     state = write("the", rng=1)
-    values = [
-        model,
-        tokenizer_of("GPT-2"),
-        generator,
-        write,
-        state,
-        state.fork(2),
-        fsm.regex("a+"),
-        Chat(chat_model("plain")),
-    ]
+    values = [model, tokenizer_of("GPT-2"), generator, write, state, state.fork(2), fsm.regex("a+"), Chat(chat_model("plain"))]
     for value in (*values, fsm.json_schema({"type": "integer"}), control.Shared()):
         assert copy.copy(value) is value or isinstance(value, control.Shared)
         assert copy.deepcopy(value) is value
@@ -257,9 +237,7 @@ def _written(generator: generate.Generator, prompt: str) -> SequenceState:
     return continuous(generator)(prompt, max_tokens=3, rng=1)
 
 
-def test_another_process_writes_what_this_one_writes(
-    tiny: HuggingFaceModel, page_server: PageServer, tmp_path: Path
-) -> None:
+def test_another_process_writes_what_this_one_writes(tiny: HuggingFaceModel, page_server: PageServer, tmp_path: Path) -> None:
     generator = generate.json(tiny, Person, sampler=samplers.multinomial(1))
     prompts = ["Name: ", "City: "]
     script = tmp_path / "worker.py"
@@ -269,10 +247,7 @@ def test_another_process_writes_what_this_one_writes(
     states = pickle.loads((tmp_path / "done").read_bytes())  # noqa: S301  # our own
     assert states == [_written(generator, prompt) for prompt in prompts]
     assert all(state.model is tiny for state in states)
-    assert (
-        continuous(generator).resume(states[0]).values
-        == continuous(generator).resume(_written(generator, "Name: ")).values
-    )
+    assert continuous(generator).resume(states[0]).values == continuous(generator).resume(_written(generator, "Name: ")).values
 
 
 def test_a_generator_with_a_ban_is_pickled_with_it() -> None:

@@ -63,9 +63,7 @@ def _given(state: SequenceState) -> Account:
     return Account().given(_row(state).token_ids)
 
 
-def _after(
-    state: SequenceState, account: Account, name: str, value: Any, folder: Path
-) -> tuple[SequenceState, Account]:
+def _after(state: SequenceState, account: Account, name: str, value: Any, folder: Path) -> tuple[SequenceState, Account]:
     """Do one operation with a state and with its account."""
     model = random_model()
     drawing = samplers.multinomial(temperature=1.5)
@@ -119,9 +117,7 @@ def _after(
 @at_least(40)
 @settings(max_examples=30, deadline=None)
 @given(_OPERATIONS, st.integers(0, 2**32))
-def test_weights_and_log_probabilities_are_those_of_a_plain_account(
-    operations: list[tuple[str, Any]], seed: int
-) -> None:
+def test_weights_and_log_probabilities_are_those_of_a_plain_account(operations: list[tuple[str, Any]], seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         state = continuous(generate.text(random_model()))("the name", max_tokens=1, rng=seed)
         account = _given(state.tokens[: state.shape[2] - 1]).written(_row(state), random_model())
@@ -162,23 +158,18 @@ def test_of_two_rows_joined_every_log_probability_counts_once(
     # A piece that is written after the sum adds its own.
     longer = continuous(generate.text(random_model()))(both, max_tokens=3)
     new = list(_row(longer).logprobs)[len(row.token_ids) :]
-    assert float(both.weights) + sum(new) + ends_of(_row(longer)) - ends_of(row) == pytest.approx(
-        float(longer.weights), abs=1e-4
-    )
+    assert float(both.weights) + sum(new) + ends_of(_row(longer)) - ends_of(row) == pytest.approx(float(longer.weights), abs=1e-4)
 
 
 @pytest.mark.parametrize("text", ["x", "ab", "bc d", "//"])
 def test_a_score_is_kept_where_its_last_token_is_spelled_anew(text: str) -> None:
     """What the token that is gone had counted still counts."""
     search = samplers.beam_search(3)
-    state = continuous(generate.choice(random_model(), ["red a", "the", "yes"], sampler=search, force=False))(
-        "the name"
-    )
+    state = continuous(generate.choice(random_model(), ["red a", "the", "yes"], sampler=search, force=False))("the name")
     healed = state.append(text, boundary="heal")
-    assert any(
-        row.token_ids[: len(old.token_ids)] != old.token_ids
-        for row, old in zip(healed.rows[0], state.rows[0], strict=True)
-    ) or (text == "//")
+    assert any(row.token_ids[: len(old.token_ids)] != old.token_ids for row, old in zip(healed.rows[0], state.rows[0], strict=True)) or (
+        text == "//"
+    )
     assert state.scores.tolist()[0] == pytest.approx(healed.scores.tolist()[0], abs=1e-5)
 
 

@@ -115,8 +115,7 @@ class PairTuple(NamedTuple):
 TEXTS = st.text(max_size=6)
 PLACES = st.fixed_dictionaries({"city": TEXTS}, optional={"zip": st.text(min_size=3, max_size=5)})
 PETS = st.one_of(
-    st.builds(lambda lives: {"kind": "cat", "lives": lives}, st.integers()),
-    st.builds(lambda name: {"kind": "dog", "name": name}, TEXTS),
+    st.builds(lambda lives: {"kind": "cat", "lives": lives}, st.integers()), st.builds(lambda name: {"kind": "dog", "name": name}, TEXTS)
 )
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
@@ -206,14 +205,7 @@ def test_what_is_whole_stays_and_the_last_is_the_final_value(case: Any, ascii: b
 
 
 ANN = {"name": "Ann", "no": 8, "price": 1, "color": "red", "place": None, "places": [], "counts": {}}
-ALL_FIELDS = {
-    **ANN,
-    "pair": [1, ""],
-    "pet": {"kind": "cat", "lives": 9},
-    "inner": None,
-    "other": None,
-    "due": "2024-01-02",
-}
+ALL_FIELDS = {**ANN, "pair": [1, ""], "pet": {"kind": "cat", "lives": 9}, "inner": None, "other": None, "due": "2024-01-02"}
 """Every field is given, `due` not where the model has it: without its last brace, the value so far is equal to the validated one."""
 
 

@@ -70,12 +70,7 @@ def test_the_stop_text_that_ends_first_behind_the_prompt_is_found_and_nothing_is
             begins = (start for start in range(len(read) + 1) if any(t.startswith(read[start:]) for t in encoded))
             assert stop.safe == max(min(begins, default=len(read)) - border, 0)
     whole = (prompt + text).encode()
-    ends = [
-        (end, -len(stop), stop)
-        for stop in encoded
-        for end in range(border + 1, len(whole) + 1)
-        if whole[:end].endswith(stop)
-    ]
+    ends = [(end, -len(stop), stop) for stop in encoded for end in range(border + 1, len(whole) + 1) if whole[:end].endswith(stop)]
     if not ends:
         assert stop.match is None
         return

@@ -41,9 +41,7 @@ def told(events: Iterable[StreamEvent]) -> dict[tuple[int, int], dict[str, Any]]
     """Replay events: the text, tokens and log-probabilities of each row, and how often something was taken back."""
     rows: dict[tuple[int, int], dict[str, Any]] = {}
     for event in events:
-        row = rows.setdefault(
-            (event.batch, event.sample), {"text": "", "ids": [], "logprobs": [], "top": [], "reason": "", "back": 0}
-        )
+        row = rows.setdefault((event.batch, event.sample), {"text": "", "ids": [], "logprobs": [], "top": [], "reason": "", "back": 0})
         assert not row["reason"], "an event after the last one"
         row["text"] = row["text"][: len(row["text"]) - event.retract] + event.text
         for name, new in (("ids", event.token_ids), ("logprobs", event.logprobs), ("top", event.top)):
@@ -79,17 +77,13 @@ CALLS = st.fixed_dictionaries(
 
 @settings(max_examples=18)
 @given(CALLS, st.booleans(), st.sampled_from([1, 2]))
-def test_all_that_a_stream_tells_is_what_a_call_writes(
-    model: Any, call: dict[str, Any], retract: bool, samples: int
-) -> None:
+def test_all_that_a_stream_tells_is_what_a_call_writes(model: Any, call: dict[str, Any], retract: bool, samples: int) -> None:
     options = {name: value for name, value in call.items() if name != "kind"}
     generator = makers(model, samplers.multinomial(samples, temperature=2.0))[call["kind"]]
     whole = continuous(generator)(PROMPTS, **options)
     stream = continuous(generator).stream(PROMPTS, retract=retract, **options)
     rows = told(stream)
-    assert {
-        place: {name: row[name] for name in ("text", "ids", "logprobs", "reason")} for place, row in rows.items()
-    } == written(whole)
+    assert {place: {name: row[name] for name in ("text", "ids", "logprobs", "reason")} for place, row in rows.items()} == written(whole)
     assert retract or not any(row["back"] for row in rows.values())
     assert stream.state == whole
     assert [list(group) for group in stream.state.values] == [list(group) for group in whole.values]
@@ -97,9 +91,7 @@ def test_all_that_a_stream_tells_is_what_a_call_writes(
 
 @settings(max_examples=18)
 @given(CALLS, st.integers(0, 12), st.integers(0, 12))
-def test_the_state_of_any_moment_goes_on_as_if_nothing_had_happened(
-    model: Any, call: dict[str, Any], looked: int, left: int
-) -> None:
+def test_the_state_of_any_moment_goes_on_as_if_nothing_had_happened(model: Any, call: dict[str, Any], looked: int, left: int) -> None:
     options = {name: value for name, value in call.items() if name not in ("kind", "rng")}
     generator = makers(model, samplers.multinomial(2, temperature=2.0))[call["kind"]]
     with model.meter() as meter:
@@ -148,9 +140,7 @@ def test_all_tokens_are_the_alternatives_where_more_are_wanted_than_there_are(mo
 
 
 def test_the_alternatives_are_the_most_probable_of_a_fresh_run(model: Any) -> None:
-    rows = told(
-        continuous(generate.text(model, sampler=samplers.multinomial(2))).stream(PROMPTS, top=3, max_tokens=5, rng=1)
-    )
+    rows = told(continuous(generate.text(model, sampler=samplers.multinomial(2))).stream(PROMPTS, top=3, max_tokens=5, rng=1))
     assert 2 * len(PROMPTS) == len(rows)
     for (batch, _), row in rows.items():
         ids = model.tokenizer.encode(PROMPTS[batch], add_special_tokens=True)
@@ -197,10 +187,7 @@ def test_tasks_stream_side_by_side_and_one_that_is_left_keeps_its_state(model: A
         ids = whole[index].rows[0][0].token_ids
         if index == 1:
             assert state.finish_reasons == [["length"]]
-            assert (
-                generator.resume(state, max_tokens=6 - (len(state.rows[0][0].token_ids) - state.rows[0][0].piece.start))
-                == whole[index]
-            )
+            assert generator.resume(state, max_tokens=6 - (len(state.rows[0][0].token_ids) - state.rows[0][0].piece.start)) == whole[index]
         else:
             assert told(events)[0, 0]["ids"] == [*ids[len(ids) - 6 :]]
             assert state == whole[index]
@@ -218,9 +205,7 @@ def test_a_row_that_fails_says_so_in_its_last_event_and_the_others_go_on(model: 
         assert event.error is stream.state.rows[batch][0].error
 
 
-@pytest.mark.parametrize(
-    "options", [{"top": 2}, {"retract": True}, {"events": True, "top": -1}, {"events": True, "top": True}]
-)
+@pytest.mark.parametrize("options", [{"top": 2}, {"retract": True}, {"events": True, "top": -1}, {"events": True, "top": True}])
 def test_what_a_text_cannot_tell_is_refused(model: Any, options: dict[str, Any]) -> None:
     with pytest.raises(OptionError):
         generate.text(model).stream("a", **options)
@@ -236,9 +221,7 @@ class Named(BaseModel):
 
 @settings(max_examples=8)
 @given(st.sampled_from([Named, UNIQUE]), st.booleans(), st.sampled_from([1, 2]), st.integers(0, 50))
-def test_values_so_far_lead_to_the_values_of_a_call(
-    model: Any, kind: Any, retract: bool, samples: int, rng: int
-) -> None:
+def test_values_so_far_lead_to_the_values_of_a_call(model: Any, kind: Any, retract: bool, samples: int, rng: int) -> None:
     generator = generate.json(model, kind, sampler=samplers.multinomial(samples, temperature=2.0))
     state = continuous(generator)(PROMPTS, rng=rng)
     values: dict[tuple[int, int], list[Any]] = {}

@@ -71,10 +71,7 @@ def test_special_tokens_are_skipped_or_shown_as_they_are_written() -> None:
     assert pushed(TokenStream(TOKENIZER, skip_special_tokens=False), ids).text == "<s>yes<end>no"
     stopped = pushed(TokenStream(TOKENIZER, skip_special_tokens=False, stop_at="s<end>"), ids)
     assert ("<s>ye", Stop("s<end>", None, 5)) == (stopped.text, stopped.stop)
-    assert (
-        len(TOKENIZER),
-        TokenStream(TOKENIZER, skip_special_tokens=False).push(VOCAB_SIZE - 1).text,
-    ) == (VOCAB_SIZE, "")
+    assert (len(TOKENIZER), TokenStream(TOKENIZER, skip_special_tokens=False).push(VOCAB_SIZE - 1).text) == (VOCAB_SIZE, "")
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -39,10 +39,7 @@ def spelled(data: bytes, sizes: Sequence[int]) -> list[int]:
 def found(data: bytes, stops: Sequence[str], border: int = 0) -> tuple[int, int, str] | None:
     """Return start, end and text of the stop text that ends first behind `border`, of several the longest."""
     ends = [
-        (end, -len(stop.encode()), stop)
-        for stop in stops
-        for end in range(border + 1, len(data) + 1)
-        if data[:end].endswith(stop.encode())
+        (end, -len(stop.encode()), stop) for stop in stops for end in range(border + 1, len(data) + 1) if data[:end].endswith(stop.encode())
     ]
     if not ends:
         return None
@@ -91,18 +88,12 @@ def test_chunks_join_to_the_text_before_the_stop_and_nothing_is_held_without_nee
     ended = stream.flush()
     assert data.decode("utf-8", "replace") == joined + ended.new_text == ended.text
     assert (ended.held, ended.finish_reason, ended.stop) == (b"", "length", None)
-    assert (ended, ended.text, "") == (
-        ended.flush("again"),
-        ended.push(ids[0] if ids else 3).text,
-        ended.flush().new_text,
-    )
+    assert (ended, ended.text, "") == (ended.flush("again"), ended.push(ids[0] if ids else 3).text, ended.flush().new_text)
     assert (stream.text, stream.finished) == (joined, False)
 
 
 @given(TEXTS, STOPS, st.lists(st.integers(0, 4), min_size=1, max_size=5))
-def test_every_spelling_of_a_text_stops_at_the_same_place_by_the_same_stop_text(
-    text: str, stops: list[str], sizes: list[int]
-) -> None:
+def test_every_spelling_of_a_text_stops_at_the_same_place_by_the_same_stop_text(text: str, stops: list[str], sizes: list[int]) -> None:
     results = []
     for chosen, order in ((sizes, stops), ([0], [*stops[::-1], *stops])):
         stream = TokenStream(TOKENIZER, stop_at=order)
@@ -117,9 +108,7 @@ def test_every_spelling_of_a_text_stops_at_the_same_place_by_the_same_stop_text(
 def test_a_stop_text_may_begin_in_the_prompt_and_lies_never_wholly_in_it(
     prompt: str, text: str, stops: list[str], sizes: list[int], keep: bool
 ) -> None:
-    stream = TokenStream(
-        TOKENIZER, stop_at=stops, stop_in_prompt=True, keep_stop=keep, prompt=spelled(prompt.encode(), sizes)
-    )
+    stream = TokenStream(TOKENIZER, stop_at=stops, stop_in_prompt=True, keep_stop=keep, prompt=spelled(prompt.encode(), sizes))
     for token_id in spelled(text.encode(), sizes):
         stream = stream.push(token_id)
     whole, border = (prompt + text).encode(), len(prompt.encode())
@@ -132,13 +121,8 @@ def test_a_stop_text_may_begin_in_the_prompt_and_lies_never_wholly_in_it(
     assert stream.text == whole[border : max(end if keep else start, border)].decode()
 
 
-@given(
-    st.lists(_SOUP | st.sampled_from([EOS, END_OF_TURN]) | st.integers(-4, -1) | st.just(-10), max_size=20),
-    STOPS,
-)
-def test_after_any_pushes_rewinds_and_flushes_a_stream_is_the_one_that_its_tokens_make(
-    steps: list[int], stops: list[str]
-) -> None:
+@given(st.lists(_SOUP | st.sampled_from([EOS, END_OF_TURN]) | st.integers(-4, -1) | st.just(-10), max_size=20), STOPS)
+def test_after_any_pushes_rewinds_and_flushes_a_stream_is_the_one_that_its_tokens_make(steps: list[int], stops: list[str]) -> None:
     empty = TokenStream(TOKENIZER, stop_at=stops)
     stream, ids, was_flushed = empty, list[int](), False
     seen = [(stream, stream.text, stream.held, stream.token_ids)]

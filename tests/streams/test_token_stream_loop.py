@@ -102,9 +102,7 @@ def test_a_draw_is_that_of_the_sampler_for_the_same_number(name: str) -> None:
         uniform = float(random.random())
         ids = [*prompt, *stream.token_ids]
         counts = TokenCounts(ids, [i >= len(prompt) for i in range(len(ids))])
-        masked = torch.tensor(
-            [[x if i in allowed else -torch.inf for i, x in enumerate(logits.tolist())]], dtype=torch.float64
-        )
+        masked = torch.tensor([[x if i in allowed else -torch.inf for i, x in enumerate(logits.tolist())]], dtype=torch.float64)
         token, logprob = sampler.sample(masked, torch.tensor([uniform], dtype=torch.float64), [counts])
         before = stream
         stream = stream.push_logits(logits[None] if at % 2 else logits, sampler, allowed, uniform=uniform)
@@ -116,9 +114,7 @@ def test_a_draw_is_that_of_the_sampler_for_the_same_number(name: str) -> None:
             stream = stream.rewind(3)
 
 
-def test_counts_of_penalties_are_kept_up_and_made_anew_only_where_a_stream_goes_on_elsewhere(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_counts_of_penalties_are_kept_up_and_made_anew_only_where_a_stream_goes_on_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[int] = []
 
     def counted(token_ids: Sequence[int], *others: Any, **options: Any) -> TokenCounts:

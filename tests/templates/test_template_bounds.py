@@ -27,21 +27,7 @@ from tests.fakes import random_model
 MODEL = random_model()
 SECONDS, MARGIN, MEGABYTES = 0.1, 1.5, 400
 
-_STARTS = [
-    "'a'",
-    "'ab '",
-    "text",
-    "[1]",
-    "(1, 2)",
-    "[text]",
-    "{'a': 1}",
-    "7",
-    "2.5",
-    "range(99999)",
-    "[[3], [1, 2]]",
-    "'f'",
-    "'\\n'",
-]
+_STARTS = ["'a'", "'ab '", "text", "[1]", "(1, 2)", "[text]", "{'a': 1}", "7", "2.5", "range(99999)", "[[3], [1, 2]]", "'f'", "'\\n'"]
 _NUMBERS = ["2", "-1", "3", "60", "999", "99999", "10 ** 9", "2 ** 61 - 1", "0.5", "0xffffffffffffffffffff"]
 _GROWTH = {
     "string": [
@@ -94,10 +80,7 @@ def hostile(draw: st.DrawFn) -> str:
         return draw(st.sampled_from(texts)).replace("N", draw(st.sampled_from(_NUMBERS)))
 
     kinds = draw(st.lists(st.sampled_from([*_GROWTH]), min_size=1, max_size=4))
-    sets = "".join(
-        f"{{% set ns.{draw(st.sampled_from('sst'))} = ({one(_GROWTH[kind])}) if ns.s is {kind} else ns.s %}}"
-        for kind in kinds
-    )
+    sets = "".join(f"{{% set ns.{draw(st.sampled_from('sst'))} = ({one(_GROWTH[kind])}) if ns.s is {kind} else ns.s %}}" for kind in kinds)
     inside = f"{{% set x = {one(_SINKS)} %}}" if draw(st.booleans()) else ""
     sinks = "".join(f"{{{{ {one(_SINKS)} }}}}" for _ in range(draw(st.integers(1, 2))))
     loop = draw(st.sampled_from(_LOOPS)).replace("BODY", sets + inside)
@@ -116,11 +99,7 @@ def held(run: Callable[[], object], seconds: float = SECONDS) -> None:
 @settings(max_examples=40)
 @given(hostile())
 def test_a_prompt_is_bounded_whatever_is_written(source: str) -> None:
-    held(
-        lambda: PromptTemplate(source + "{{ text }}", max_seconds=SECONDS, max_characters=10_000).render(
-            {"text": "ab c"}
-        )
-    )
+    held(lambda: PromptTemplate(source + "{{ text }}", max_seconds=SECONDS, max_characters=10_000).render({"text": "ab c"}))
 
 
 @settings(max_examples=20)
@@ -232,9 +211,7 @@ _CONVERSATIONS: list[list[dict[str, Any]]] = [
 @pytest.mark.parametrize("source", [*TEMPLATES.values(), _REASONS], ids=[*TEMPLATES, "reasoning"])
 @pytest.mark.parametrize("messages", _CONVERSATIONS, ids=["short", "calls"])
 @pytest.mark.parametrize("flag", ["", "add_generation_prompt", "continue_final_message"])
-def test_a_chat_template_writes_what_transformers_writes(
-    source: str, messages: list[dict[str, Any]], flag: str
-) -> None:
+def test_a_chat_template_writes_what_transformers_writes(source: str, messages: list[dict[str, Any]], flag: str) -> None:
     tool = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
     options: dict[str, Any] = {"tools": [tool], "bos_token": "<s>", "eos_token": "</s>"}
     render: Any = render_jinja_template

@@ -65,9 +65,7 @@ def test_a_pydantic_class_and_a_generator_may_be_values() -> None:
         n: bool
 
     number = generate.regex(MODEL, "[0-9]{2}")
-    result = Template(">{{ json('item', Item) }} {{ gen('n', number) }}{{ nothing }}").run(
-        MODEL, Item=Item, number=number, nothing=None
-    )
+    result = Template(">{{ json('item', Item) }} {{ gen('n', number) }}{{ nothing }}").run(MODEL, Item=Item, number=number, nothing=None)
     assert isinstance(result.captures["item"], Item)
     assert result.captures["n"].isdecimal()
     assert result.text.endswith("None")
@@ -128,9 +126,7 @@ def test_generators_stand_where_jinja_has_expressions(source: str, text: str | N
 
 def test_options_are_those_of_a_call() -> None:
     options: dict[str, Any] = {"max_tokens": 6, "stop_at": "a", "min_tokens": 2, "heal": True, "draft": "lookup"}
-    source = (
-        ">ab{{ gen('x', max_tokens=6, stop_at='a', min_tokens=2, heal=true, draft='lookup', sampler=warm, rng=5) }}"
-    )
+    source = ">ab{{ gen('x', max_tokens=6, stop_at='a', min_tokens=2, heal=true, draft='lookup', sampler=warm, rng=5) }}"
     warm = samplers.multinomial(temperature=2.0)
     result = Template(source).run(MODEL, warm=warm)
     expected = continuous(generate.text(MODEL, sampler=warm))(">ab", rng=5, **options)
@@ -327,9 +323,7 @@ def test_a_search_that_is_left_has_written_nothing() -> None:
     engine = engine_of(MODEL)
     stream.close()
     assert (stream.result.text, engine.num_running) == (">", 0)
-    result = Template(">{{ gen('x', regex='[ab]{9}', sampler=beam_search(3)) }}").run(
-        MODEL, [{}], budget=TemplateBudget(seconds=1e-6)
-    )[0]
+    result = Template(">{{ gen('x', regex='[ab]{9}', sampler=beam_search(3)) }}").run(MODEL, [{}], budget=TemplateBudget(seconds=1e-6))[0]
     assert isinstance(result.error, BudgetError)
     assert result.state is None or result.state.shape[:2] == (1, 1)
 
@@ -596,10 +590,7 @@ def test_whatever_does_not_end_meets_its_budget(source: str, limit: str | None) 
 
 
 def test_text_counts_as_tokens_too() -> None:
-    for source in (
-        ">{% for i in range(40) %}ab {% endfor %}",
-        ">{{ gen(regex='a') }}{% for i in range(40) %}ab {% endfor %}",
-    ):
+    for source in (">{% for i in range(40) %}ab {% endfor %}", ">{{ gen(regex='a') }}{% for i in range(40) %}ab {% endfor %}"):
         with pytest.raises(BudgetError) as caught:
             Template(source).run(MODEL, budget=TemplateBudget(tokens=50))
         assert (caught.value.limit, caught.value.line) == ("tokens", None)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,10 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from outlines_cont import SequenceState, continuous, generate, samplers
+from outlines_cont import SequenceState, continuous, engine_of, generate, samplers
+from outlines_cont.errors import InvalidLogits
 from outlines_cont.policies import Branch, Policy, RowView, TokenSet
 from outlines_cont.templates import Template, TemplateResult
-from tests.fakes import random_model
+from outlines_cont.templates.program import TemplateProgram  # a run that can be left between any two steps
+from tests.fakes import random_model, scripted_model
 
 _FEW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
@@ -70,9 +74,7 @@ class Choice:
     other: tuple[Any, ...]
 
     def source(self) -> str:
-        condition = (
-            f"{{% if k == '{self.options[0]}' %}}{written(self.first)}{{% else %}}{written(self.other)}{{% endif %}}"
-        )
+        condition = f"{{% if k == '{self.options[0]}' %}}{written(self.first)}{{% else %}}{written(self.other)}{{% endif %}}"
         return f"{{{{ choice('k', {list(self.options)!r}) }}}}{condition}"
 
     def run(self, plain: Plain, in_loop: bool) -> None:
@@ -155,9 +157,7 @@ _TEXTS = st.text("ab >:\n1", min_size=1, max_size=5).map(Text)
 # Each pattern is whole within its tokens, so that nothing fails.
 _GENS = st.one_of(
     st.builds(Gen, st.sampled_from("xy"), st.none(), st.integers(1, 4), st.booleans()),
-    st.builds(
-        Gen, st.sampled_from("xy"), st.sampled_from(["[ab]{2}", "a|bc", "[0-9]{1,2}"]), st.just(8), st.booleans()
-    ),
+    st.builds(Gen, st.sampled_from("xy"), st.sampled_from(["[ab]{2}", "a|bc", "[0-9]{1,2}"]), st.just(8), st.booleans()),
 )
 _OPTIONS = st.sampled_from([("ab", "b"), ("yes", "no"), ("1", "12")])
 
@@ -193,11 +193,7 @@ def test_a_template_is_the_same_as_its_generators_chained_by_hand(program: Any, 
     shaped = {name: items if name in lists or len(items) > 1 else items[0] for name, items in plain.captures.items()}
     assert dict(result.captures) == {**{name: [] for name in lists}, **shaped}
     assert template.generated == names_in(program)
-    assert (paid.fed_tokens, paid.sampled_tokens, paid.forced_tokens) == (
-        by_hand.fed_tokens,
-        by_hand.sampled_tokens,
-        by_hand.forced_tokens,
-    )
+    assert (paid.fed_tokens, paid.sampled_tokens, paid.forced_tokens) == (by_hand.fed_tokens, by_hand.sampled_tokens, by_hand.forced_tokens)
 
 
 def _told(result: TemplateResult) -> Any:
@@ -248,3 +244,52 @@ def test_a_span_that_fails_leaves_the_state_before_it_with_all_log_probabilities
     assert result.state == expected
     assert result.state.logprobs.tolist() == expected.logprobs.tolist()
     assert expected.logprobs[0, 0, -1] < 0.0  # of a forced token
+
+
+def _left(model: Any, source: str, is_there: Callable[[TemplateProgram], bool]) -> SequenceState:
+    """Return the state of a run that is left as soon as something holds."""
+    program = next(Template(source)._programs(model, None, {}, None, None, None, None))
+    with closing(program.task()) as task:
+        for step in task:
+            if is_there(program):
+                break
+            engine_of(model).advance(step.job)
+            step.note()
+    state = program.result().state
+    assert state is not None
+    return state
+
+
+@pytest.mark.parametrize("is_continued", [False, True])
+def test_a_run_that_is_left_between_two_spans_has_all_log_probabilities(is_continued: bool) -> None:
+    model = random_model()
+    before = ">{{ choice('k', ['ab', 'b']) }}"
+    expected = Template(before).run(model).state
+    assert expected is not None
+    assert expected.logprobs[0, 0, -1] < 0.0  # of a forced token
+    state = _left(model, before + "{{ gen('x', max_tokens=3) }}", lambda program: "k" in program.captures)
+    assert state == expected
+    if is_continued:  # which scores what it feeds
+        state = continuous(generate.text(model))(state.append("!"), max_tokens=1).tokens[: state.shape[2]]
+    assert state.logprobs[0, 0].tolist() == pytest.approx(expected.logprobs[0, 0].tolist(), abs=1e-5)
+    assert state.weights.item() == pytest.approx(expected.weights.item(), abs=1e-5)
+
+
+@pytest.mark.parametrize("count", [-1, 0])
+def test_log_probabilities_that_a_failed_span_left_unknown_are_never_zero(count: int) -> None:
+    """The logits are NaN from the forced token on that a failed span, or one that was left, has not fed."""
+
+    def script(ids: list[int]) -> dict[int, float]:
+        return {101: math.nan} if ids[-1] == 100 else {100: 5.0}  # "a" is 100
+
+    model = scripted_model(script)
+    before = ">{{ choice('k', ['ab', 'c']) }}"
+    state = _left(model, before + "{{ gen('x', max_tokens=3) }}", lambda program: "k" in program.captures)
+    template = Template(before + "{{ gen('x', max_tokens=3, policies=[failing]) }}")
+    result = template.run(model, [{"failing": _Failing(count)}])[0]
+    assert result.error is not None
+    for found in (state, result.state):
+        assert str(found) == ">ab"
+        for read in ("logprobs", "weights", "scores"):
+            with pytest.raises(InvalidLogits):
+                getattr(found, read)
