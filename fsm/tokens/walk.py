@@ -3,13 +3,12 @@ Both equal a loop that feeds each token to the DFA. `walk_narrow`, for states wi
 state share, with dicts, and reads literals, words and cached prefixes in one step; it returns None above a cost, and reports subtries of
 wide states to its caller. `walk_wide` is one gather from the transition table per trie level (`sweep`), a loop for few nodes (`finish`).
 
-`sweep_each` starts at many nodes, `leaving` at those where a loop may end; `walk_by_length` stops at a work budget.
+`sweep_each` starts at many nodes, `leaving` at those where a loop may end.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +16,7 @@ from numpy.typing import NDArray
 from fsm.automaton.byte_dfa import FEW_BYTES
 from fsm.automaton.lazy_dfa import Automaton, begins_with_byte_loop
 from fsm.automaton.transition_rows import Codes, Rows
-from fsm.errors import BudgetExceeded
 from fsm.terms import node as nodes
-from fsm.terms import work
-from fsm.terms.derivative import Derivatives
 from fsm.terms.node import Kind, Node
 from fsm.tokens.sparse_product import SparseProduct, SparseProducts, is_byte, is_narrow
 from fsm.tokens.trie import Trie
@@ -40,7 +36,6 @@ MAX_TAIL_SPAN, MAX_TAIL_NODES, MAX_TAIL_TEXTS = (
     64,
 )  # a level with fewer live nodes is finished node by node, without arrays
 MAX_EXIT_COST = 1_000  # of a depth-first walk of the texts of exits, before one by level costs less
-MAX_PROOF = 1_000  # states of a search for a text after one byte, where a mask takes too much work
 NEVER = 65_535  # more iterations of a loop than any token has: the value for `not inside`
 
 
@@ -406,40 +401,3 @@ def leaving(
         found, which = sweep_each(automaton, trie, state, steps)
         token_ids, places = trie.labels_of(found)
         yield token_ids, steps[which[places]]
-
-
-def walk_by_length(automaton: Automaton, trie: Trie) -> tuple[NDArray[np.bool_], int | None]:
-    """Like `walk_wide` from the initial state, with None; where the work budget is exceeded, for texts up to a length, with that length.
-
-    Where not even all texts of one byte were decided, they are those that a small search, or an earlier one, proves.
-
-    Raises:
-        BudgetExceeded: none is proven, or one step takes too much work.
-    """
-    alive = np.zeros(len(trie) + 1, bool)
-    length, is_complete = 0, False
-    try:
-        for first, codes, _ in sweep(automaton, trie, automaton.initial_state):
-            alive[first : first + len(codes)] = codes
-            length += 1
-        is_complete = True
-    except BudgetExceeded as error:
-        if not length:
-            if error.limit == "max_step":
-                raise
-            length = 1
-            for child in _proven(automaton, trie):
-                alive[child] = True
-            if not alive.any():
-                raise
-    return alive.take(trie.ends, mode="clip"), None if is_complete else length
-
-
-def _proven(automaton: Automaton, trie: Trie) -> Iterator[int]:
-    """The children of the root after whose byte a text is known to follow, without bounds of work but that of each search."""
-    derivatives = Derivatives(max_search=MAX_PROOF)
-    with work.uncounted():
-        for mask, target in derivatives.arcs(automaton.nodes[automaton.initial_state]):
-            with suppress(BudgetExceeded):
-                if derivatives.is_inhabited(target):
-                    yield from (child for child, byte in trie.children(Trie.root) if mask >> byte & 1)

@@ -11,7 +11,6 @@ import itertools
 import math
 import sys
 import traceback
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -206,8 +205,6 @@ class _Walk:
             self._counts.of["with too many states"] += 1
             return None
         received = self._mask()
-        if received is None:
-            return None
         ends = list(self._vocabulary.eos_token_ids) if self._oracle.is_accepting(self._at) else []
         self._same("the mask", sorted({*expected, *ends}), received)
         if with_strategies:
@@ -215,19 +212,13 @@ class _Walk:
         self._follow(expected)
         return expected
 
-    def allowed(self) -> list[int] | None:
-        """The tokens that go on, by the mask alone; None where it has short tokens only."""
-        received = self._mask()
-        return None if received is None else [token_id for token_id in received if self._vocabulary.tokens[token_id]]
+    def allowed(self) -> list[int]:
+        """The tokens that go on, by the mask alone."""
+        return [token_id for token_id in self._mask() if self._vocabulary.tokens[token_id]]
 
-    def _mask(self) -> list[int] | None:
-        """The ids of the mask, which is kept to be made again; None where it has short tokens only."""
-        with warnings.catch_warnings(record=True) as warned:
-            warnings.simplefilter("always", RuntimeWarning)
-            words = self.fsm.bitmask(self.state)
-        if warned:
-            self._counts.of["masks of short tokens only"] += 1
-            return None
+    def _mask(self) -> list[int]:
+        """The ids of the mask, which is kept to be made again."""
+        words = self.fsm.bitmask(self.state)
         self.masks[self.state] = words.tobytes()
         return to_ids(words).tolist()
 
