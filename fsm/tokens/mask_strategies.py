@@ -137,8 +137,15 @@ def spelled(maker: MaskMaker, term: Node, node: int) -> Words | None:
 
 
 def text_first(maker: MaskMaker, term: Node, node: int) -> Words | None:
-    """A term that begins with a text or with a list of words, such as a key or an enum: a walk, as no other strategy recognises it."""
-    return _walked(maker, term, node) if nodes.first_and_rest(term)[0].kind in (Kind.LITERAL, Kind.WORDS) else None
+    """A term that begins with a text or with a list of words, such as a key or an enum: the beginnings of the text, or a walk where tokens
+    go on after it, as no other strategy recognises it.
+    """
+    head, trie = nodes.first_and_rest(term)[0], maker.vocabulary.trie
+    if head.kind is Kind.LITERAL:
+        texts, end = trie.follow(node, head.args[0])
+        if end < 0 or not trie.below(end):
+            return bitmask.from_ids(texts, maker.vocabulary.num_words)
+    return _walked(maker, term, node) if head.kind in (Kind.LITERAL, Kind.WORDS) else None
 
 
 def alternatives(maker: MaskMaker, term: Node, node: int) -> Words | None:
