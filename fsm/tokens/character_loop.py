@@ -24,6 +24,7 @@ from fsm.tokens.walk import NEVER, ExitsOf, finish, leaving, read_words, sweep
 MAX_OVERLAP = (
     4  # the most bytes with which both an iteration and `rest` may begin; with more, a breadth-first walk is cheaper
 )
+MAX_OVERLAPPING = 4_000  # the most tokens that contain these bytes, where there are more of them
 MAX_EXIT_BYTES = 64  # the most bytes that may follow a loop
 MAX_LEFT_OUT = 2_000  # the most texts that a loop may exclude
 
@@ -171,7 +172,7 @@ class CharacterLoop:
         overlaps = sum(byte in self._first for byte in first) > MAX_OVERLAP
         if len(first) > MAX_EXIT_BYTES or (overlaps and self._counts(hi)):
             return None
-        if overlaps and any(self._exits(byte, True) is None for byte in first):
+        if overlaps and int(self._trie.num_texts[self._trie.nodes_with(first)].sum()) > MAX_OVERLAPPING:
             return None
         most = NEVER - 1 if hi is None else min(hi, NEVER - 1)
 
@@ -180,4 +181,4 @@ class CharacterLoop:
             fits: NDArray[np.bool_] = (rounds >= lo) & (rounds <= most)
             return fits
 
-        return [ids for ids, _ in leaving(automaton, self._trie, state, self._exits, is_exit)]
+        return [ids for ids, _ in leaving(automaton, self._trie, state, self._exits, is_exit, at_once=overlaps)]

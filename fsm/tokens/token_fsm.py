@@ -11,8 +11,8 @@ are drawn, breadth first; that of an expression is the DFA over characters, simp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import ClassVar, Literal, Protocol, Self
+from collections.abc import Iterator
+from typing import Literal, Protocol, Self
 from weakref import finalize
 
 import numpy as np
@@ -26,7 +26,6 @@ from fsm.expression import Expression, Text, as_bytes
 from fsm.limits import work_bound
 from fsm.terms import node as nodes
 from fsm.terms import work
-from fsm.terms.derivative import Derivatives
 from fsm.terms.node import Kind, Node
 from fsm.tokens.cache import ByteCache
 from fsm.tokens.coreachable import Spelling, Steps, survivors
@@ -67,7 +66,6 @@ class TokenFSM:
 
     max_gap_search = 1_000
     max_mask_work = 150_000
-    slow_bounds: ClassVar[Mapping[str, int]] = {"max_search": 100_000, "max_step": 100_000}
     max_targets = 20_000
 
     def __init__(
@@ -136,7 +134,7 @@ class TokenFSM:
 
         Raises:
             UnknownState: `state` is not a state of this object.
-            BudgetExceeded: the automaton would need more than `max_states` states, or the step over one byte more than `slow_bounds`.
+            BudgetExceeded: the automaton would need more than `max_states` states, or the step over one byte more than `max_step`.
                 Other states stay valid.
 
         Cost: a look-up when the mask is cached; else a walk of the trie, 5 to 30 us where few bytes are live or
@@ -362,7 +360,7 @@ class TokenFSM:
 
     def _words_slowly(self, node: Node) -> NDArray[np.int32]:
         """The mask of a term by the plain walk, in an automaton of its own: one step at most for each node of the trie."""
-        automaton = Automaton(node, max_states=self.automaton.max_states, derivatives=Derivatives(**self.slow_bounds))
+        automaton = Automaton(node, max_states=self.automaton.max_states)
         with work.uncounted():
             return bitmask.pack(walk_wide(automaton, self.vocabulary.trie, automaton.initial_state))
 

@@ -188,7 +188,7 @@ class Vocabulary:
 
     walks_before_a_loop = 2
     sweeps_before_exits = 8
-    max_exits = 20_000
+    max_exits = 8_000
 
     def __init__(
         self,

@@ -379,6 +379,7 @@ def leaving(
     state: int,
     exits_of: ExitsOf,
     is_exit: Callable[[NDArray[np.int32]], NDArray[np.bool_]],
+    at_once: bool = False,
 ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
     """The tokens that reach a node at which a loop may end, and continue in `state`, each with the first node after the loop.
 
@@ -386,10 +387,11 @@ def leaving(
         automaton, trie, state: the two sides, and what follows the loop.
         exits_of: the exits with a byte.
         is_exit: of some nodes, before which the loop may end.
+        at_once: whether exits are wanted that were needed seldom.
     """
     swept = list[int]()
     for byte in automaton.first_bytes(state):
-        exits = exits_of(byte, False)
+        exits = exits_of(byte, at_once)
         if exits is None:
             swept.append(byte)
         else:
