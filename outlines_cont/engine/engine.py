@@ -192,17 +192,17 @@ class Engine:
         self._scheduler.submitted.append(job)
 
     def cancel(self, job: Job) -> None:
-        """Remove the rows of a job, now, or at the end of the running step. Does nothing if the job is over."""
+        """Remove the rows of a job, after the running step if there is one; at its end if this thread takes it. Nothing if the job is over.
+
+        It waits for the lock: a reader may hold it as well as a step, and after a reader none may come that would remove the rows.
+        """
         if job.is_over:
             return
         job.is_cancelled = True
-        if self.lock.acquire(blocking=False):
-            try:
-                if self._recovery.checkpoint is None:  # else this thread is in a step
-                    with self._recovery.transaction():
-                        self._scheduler.remove_cancelled()
-            finally:
-                self.lock.release()
+        with self.lock:
+            if self._recovery.checkpoint is None:  # else this thread is in a step
+                with self._recovery.transaction():
+                    self._scheduler.remove_cancelled()
 
     def advance(self, job: Job) -> None:
         """Take a step for all jobs, unless this job is over when the lock is acquired."""

@@ -223,7 +223,7 @@ def _inputs_ahead(row: Row) -> list[DrawInput]:
     """Return the inputs of the draws behind the draft of a row; none for guided rows, which need logits of both sequences."""
     if row.piece.negative is not None or row.piece.draft is None:
         return []
-    return row.piece.draft.inputs(len(row.token_ids), row.feed.expected, row.piece.drawing, row.stream)
+    return row.piece.draft.inputs(len(row.tokens.ids), row.feed.expected, row.piece.drawing, row.stream)
 
 
 def _take(row: Row, draw: Draw) -> None:
