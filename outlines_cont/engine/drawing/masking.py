@@ -45,7 +45,7 @@ class Masker:
             added, is_new = self._added(masks[:1], logits), masks[0] is not self._last
             self._last, self._last_added = masks[0], added
             if is_new and len(masks) == 1:  # one that is used once needs no memory but that of its result
-                self._last_added = added[:, :0]
+                self._last_added = torch.empty(0)
                 return added.add_(logits)
         return logits + self._last_added
 
