@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from outlines_cont.events.event import OpenCall, StreamEvent
     from outlines_cont.generation.options import PieceOptions
     from outlines_cont.generation.stream import StateStream
+    from outlines_cont.generation.thinking import Thinking
     from outlines_cont.policies.branch import Branch, TokenSet
     from outlines_cont.policies.policy import Policy, RowView
     from outlines_cont.progress import Progress, ProgressBar
@@ -61,6 +62,7 @@ __all__ = [
     "Template",
     "TemplateBudget",
     "TemplateResult",
+    "Thinking",
     "TokenSet",
     "TokenStream",
     "Tokens",
@@ -94,6 +96,7 @@ _NAMES = {
     "events.event": "OpenCall StreamEvent",
     "generation.options": "PieceOptions",
     "generation.stream": "StateStream",
+    "generation.thinking": "Thinking",
     "policies.branch": "Branch TokenSet",
     "policies.policy": "Policy RowView",
     "progress": "Progress ProgressBar",

@@ -38,6 +38,7 @@ from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.file import load_chat, plain, save_state
 from outlines_cont.state.row import StateRow
+from outlines_cont.state.row import written as row_bytes
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.state.tokens import Tokens, prompt_row
 
@@ -111,6 +112,11 @@ class Chat(Immutable):
     def value(self) -> Any:
         """The value of the last reply; None if it was cut, or not written by a generator."""
         return next((turn.value for turn in reversed(self._turns) if turn.is_reply), None)
+
+    @property
+    def thoughts(self) -> str:
+        """What the model has thought before the last reply, without white space around it; see `Thinking`."""
+        return next((turn.thoughts for turn in reversed(self._turns) if turn.is_reply), "")
 
     @property
     def tool_calls(self) -> tuple[ToolCall, ...]:
@@ -461,7 +467,8 @@ class Chat(Immutable):
         if not isinstance(maker, ReplyMaker):
             return chat
         last = chat._turns[-1]
-        message = self._format.with_calls(last.message, last.text or "", self._num_calls)
+        text = last.text if last.text is not None else last.message["content"]  # of a reply with thoughts
+        message = self._format.with_calls(last.message, text, self._num_calls)
         if message is last.message:
             return chat
         return chat._copy_with(turns=(*chat._turns[:-1], Turn(message)), state=state)
@@ -473,6 +480,15 @@ class Chat(Immutable):
             raise row.error
         before = self.state.rows[0][0]
         self._cache_prefix(before, row)
+        thoughts = None if row.piece is None else row.piece.thoughts
+        if thoughts is not None and (
+            thoughts.start >= len(before.token_ids) or (before.piece is not None and before.piece.is_thinking)
+        ):
+            thought = thoughts.data(row.token_ids, self.model.tokenizer).decode(errors="replace")
+            written = () if thoughts.is_open or row.piece is None else row.token_ids[row.piece.start :]
+            turns, turn = self._reply_turns
+            text = b"".join(row_bytes(written, self.model.tokenizer)).decode(errors="replace")
+            return self._copy_with(turns=(*turns, turn.thinking(thought, text, row.value)), state=state)
         old, new = (known.text(self.model.tokenizer) for known in (before, row))
         # A character of which the last piece wrote a part was U+FFFD until now.
         same = len(old) if new.startswith(old) else sum(takewhile(bool, map(eq, old, new)))
@@ -488,8 +504,14 @@ class Chat(Immutable):
 
     def _with_extended_reply(self, text: str, value: Any, state: SequenceState, cut: int = 0) -> Self:
         """Return the conversation with `text` at the end of its reply, in place of its last `cut` characters."""
+        before, turn = self._reply_turns
+        return self._copy_with(turns=(*before, turn.extended(text, value, cut)), state=state)
+
+    @property
+    def _reply_turns(self) -> tuple[tuple[Turn, ...], Turn]:
+        """The messages before a reply, and the reply so far, which may be empty."""
         turns = self._turns if self._is_reply else (*self._turns, Turn({"role": "assistant", "content": ""}, ""))
-        return self._copy_with(turns=(*turns[:-1], turns[-1].extended(text, value, cut)), state=state)
+        return turns[:-1], turns[-1]
 
 
 def with_ends(options: PieceOptions, chats: Sequence[Chat]) -> PieceOptions:
@@ -507,6 +529,9 @@ def _begin(
     chosen = generate.text(chats[0].model) if generator is None else generator
     for chat in chats:
         _check(chat, chosen)
+    thinking = chosen.thinking_of(Options.of(options))
+    if thinking is not None:
+        options = {**options, "thinking": thinking.with_marks(chats[0]._format.template)}
     may_call = chats[0]._format.tools and (tools or chosen.constraint is None)
     return chats, _reply_maker(chats[0], chosen) if may_call else chosen, with_ends(options, chats)
 

@@ -38,15 +38,19 @@ from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.probabilities import MAX_PREFIXES, Spellings, option_probabilities
 from outlines_cont.generation.prompt import Prompt
 from outlines_cont.generation.stream import StateStream
+from outlines_cont.generation.thinking import Thinking
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import TokenSet
-from outlines_cont.policies.constraint import MAX_RETRIES, CheckedConstraint, Constraint
+from outlines_cont.policies.constraint import MAX_RETRIES, CheckedConstraint, Constraint, EndMode
 from outlines_cont.policies.policy import Policy
 from outlines_cont.samplers import BeamSearch, Greedy, Multinomial, greedy
 from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import Rng
 
 __all__ = ["Generator", "cfg", "choice", "format", "fsm", "json", "regex", "text"]
+
+ENDS: dict[str, EndMode] = {"regex": "eos", "choice": "eos", "json": "eos", "format": "eos", "cfg": "eos", "fsm": "eos"}
+"""How the texts of each kind of generator end by default; see `regex`."""
 
 _NUM_GENERATORS = 64
 _making = threading.Lock()
@@ -66,6 +70,7 @@ class Generator(PieceMaker):
         steering: policies of every call, in addition to those given to the call.
         draft: the draft for speculative decoding in every call that does not set its own.
         unbounded: the values of a schema that may be of any length; see `fsm.Report`.
+        thinking: how the model thinks before the text in every call that does not say otherwise; None if it does not.
         made_by: the function of `generate` that made it, and its arguments; None if it was made otherwise.
     """
 
@@ -269,9 +274,10 @@ def text(
     sampler: Sampler | BeamSearch | None = None,
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
+    thinking: Thinking | bool | None = None,
 ) -> Generator:
     """Generate free text until the model ends it, or `stop_at` or `max_tokens` cuts it. The value is the text, cut or not."""
-    return _generator(model, None, _source("text", None), sampler, policies, draft)
+    return _generator(model, None, _source("text", None), sampler, policies, draft, thinking)
 
 
 @_generator_function()
@@ -281,17 +287,31 @@ def regex(
     *,
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
+    end: EndMode = ENDS["regex"],
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
+    thinking: Thinking | bool | None = None,
 ) -> Generator:
     """Generate text that fully matches `pattern`, a regular expression in Python's syntax. The value is the text.
+
+    Args:
+        model: the language model.
+        pattern: the regular expression.
+        sampler: how tokens are drawn; greedy by default.
+        force: append text without a choice without sampling it (jump-forward decoding).
+        end: how the text ends, where it may: `"eos"` only with the model's end of text, `"free"` also with any token that leaves the
+            language, such as a full stop after a number; what the model would write there is then its end. Every function of this
+            module but `text` takes it; see docs/constrain.md.
+        policies, draft: as in `json`.
 
     Raises:
         fsm.RegexSyntaxError, fsm.UnsupportedRegex: the pattern is malformed, or cannot be a constraint.
         fsm.EmptyLanguage, fsm.VocabularyGap: no text matches, or none that the tokens of the model can spell.
     """
     source = _source("regex", pattern)
-    return _generator(model, fsm_package.regex(pattern), source, sampler, policies, draft, force=force)
+    return _generator(
+        model, fsm_package.regex(pattern), source, sampler, policies, draft, thinking, force=force, end=end
+    )
 
 
 @_generator_function()
@@ -301,8 +321,10 @@ def choice(
     *,
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
+    end: EndMode = ENDS["choice"],
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
+    thinking: Thinking | bool | None = None,
 ) -> Generator:
     """Generate one of the texts `options`. The value is that text.
 
@@ -310,7 +332,9 @@ def choice(
         fsm.ExpressionError: there are no options, or one is not a string.
     """
     expression = fsm_package.choice(options)
-    return _generator(model, expression, _source("choice", list(options)), sampler, policies, draft, force=force)
+    return _generator(
+        model, expression, _source("choice", list(options)), sampler, policies, draft, thinking, force=force, end=end
+    )
 
 
 @_generator_function(also_of=fsm_package.json_schema)
@@ -320,9 +344,11 @@ def json(
     *,
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
+    end: EndMode = ENDS["json"],
     max_retries: int = MAX_RETRIES,
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
+    thinking: Thinking | bool | None = None,
     **options: Any,
 ) -> Generator:
     """Generate JSON that validates against `schema`.
@@ -338,6 +364,7 @@ def json(
         max_retries: how often a row may be rewound; then it fails with `CheckFailed`.
         policies: policies of every call, such as `[policies.ban(["delve"])]`; every function of this module takes them.
         draft: the draft for speculative decoding, such as `"lookup"`; see `PieceOptions`. Every function of this module takes it.
+        thinking: let the model think in free text first: True, or a `Thinking`. Every function of this module takes it.
         **options: options of `fsm.json_schema`, such as `whitespace`, `formats`, `dialect` and `registry`.
 
     For a tool write `generate.json(model, fsm.tool_schema(tool))`.
@@ -352,7 +379,19 @@ def json(
     expression = fsm_package.json_schema(schema, **options)
     parse, partial = _parser_of(schema)
     source = _source("json", [schema, options])
-    made = _generator(model, expression, source, sampler, policies, draft, parse, force=force, max_retries=max_retries)
+    made = _generator(
+        model,
+        expression,
+        source,
+        sampler,
+        policies,
+        draft,
+        thinking,
+        parse,
+        force=force,
+        end=end,
+        max_retries=max_retries,
+    )
     return replace(made, partial_type=partial)
 
 
@@ -375,8 +414,10 @@ def format(
     *,
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
+    end: EndMode = ENDS["format"],
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
+    thinking: Thinking | bool | None = None,
 ) -> Generator:
     """Generate one value of a Python type; the value has that type.
 
@@ -391,7 +432,9 @@ def format(
     """
     chosen = format_of(type)
     source = _source("format", type)
-    return _generator(model, chosen.expression, source, sampler, policies, draft, chosen.parse, force=force)
+    return _generator(
+        model, chosen.expression, source, sampler, policies, draft, thinking, chosen.parse, force=force, end=end
+    )
 
 
 @_generator_function(also_of=fsm_package.grammar)
@@ -402,8 +445,10 @@ def cfg(
     start: str = "start",
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
+    end: EndMode = ENDS["cfg"],
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
+    thinking: Thinking | bool | None = None,
     **options: Any,
 ) -> Generator:
     """Generate a text of a context-free grammar in the language of Lark. The value is the text.
@@ -416,7 +461,7 @@ def cfg(
     """
     expression = fsm_package.grammar(grammar, start, **options)
     source = _source("cfg", [grammar, start, options])
-    return _generator(model, expression, source, sampler, policies, draft, force=force)
+    return _generator(model, expression, source, sampler, policies, draft, thinking, force=force, end=end)
 
 
 @_generator_function()
@@ -426,9 +471,11 @@ def fsm(
     *,
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
+    end: EndMode = ENDS["fsm"],
     max_retries: int = MAX_RETRIES,
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
+    thinking: Thinking | bool | None = None,
 ) -> Generator:
     """Generate a text of an expression of the package `fsm`; a `str` is the language of exactly that text.
 
@@ -449,7 +496,19 @@ def fsm(
     language = lift(expression)
     parse = Captures(language.parts).find if language.parts else str
     source = _source("fsm", expression)
-    made = _generator(model, language, source, sampler, policies, draft, parse, force=force, max_retries=max_retries)
+    made = _generator(
+        model,
+        language,
+        source,
+        sampler,
+        policies,
+        draft,
+        thinking,
+        parse,
+        force=force,
+        end=end,
+        max_retries=max_retries,
+    )
     return replace(made, parses_specials=True) if language.parts and language.specials else made
 
 
@@ -482,24 +541,37 @@ def _generator(
     sampler: Sampler | BeamSearch | None,
     policies: Sequence[Policy[Any]],
     draft: Any,
+    thinking: Thinking | bool | None,
     parse: Callable[[str], Any] = str,
     *,
     force: bool = True,
+    end: EndMode = "eos",
     max_retries: int = MAX_RETRIES,
 ) -> Generator:
     _check(model, sampler)
-    constraint = None if expression is None else _constraint(model, expression, force, max_retries)
+    constraint = None if expression is None else _constraint(model, expression, force, end, max_retries)
     open_draft(draft, model)  # raises for an invalid argument now, not at the first call
     steering = checked_policies(() if policies is None else policies)
     unbounded = () if expression is None else expression.report.unbounded
     chosen = sampler or greedy()
-    return Generator(model, chosen, constraint, parse, source, steering=steering, draft=draft, unbounded=unbounded)
+    return Generator(
+        model,
+        chosen,
+        constraint,
+        parse,
+        source,
+        steering=steering,
+        draft=draft,
+        unbounded=unbounded,
+        thinking=Thinking.of(thinking),
+    )
 
 
 def _constraint(
-    model: LanguageModel, expression: Expression, force: bool, max_retries: int
+    model: LanguageModel, expression: Expression, force: bool, end: EndMode, max_retries: int
 ) -> Constraint | CheckedConstraint:
     checked_bool(force, "force")
+    check("end", end, end in ("eos", "free"), "'eos' or 'free'")
     expected = "a number of retries, 0 or more,"
     check("max_retries", max_retries, is_int(max_retries, 0), expected, f"The default is {MAX_RETRIES}.")
     if not model.eos_token_ids:
@@ -507,7 +579,7 @@ def _constraint(
             "expected a model with an end-of-sequence token, which ends a constrained text, got one without. "
             "Set `eos_token_id` in the generation config or the tokenizer before wrapping it."
         )
-    plain = Constraint.of_model(model, expression, force=force)
+    plain = Constraint.of_model(model, expression, force=force, end=end)
     if not expression.has_checks:
         return plain
     return CheckedConstraint(plain, expression, TokenSet.of(model.eos_token_ids), max_retries)
@@ -534,11 +606,14 @@ _BY_OPTION: dict[str, tuple[Callable[..., Generator], str]] = {
 }
 
 
-def maker_of(options: Mapping[str, Any], *, force: bool) -> partial[Generator]:
-    """Return the call for `made_once` of the one constraint in `options` (`regex`, `choice`, `json`, `grammar`), else of free text."""
+def maker_of(options: Mapping[str, Any], *, force: bool, end: EndMode | None = None) -> partial[Generator]:
+    """Return the call for `made_once` of the one constraint in `options` (`regex`, `choice`, `json`, `grammar`), else of free text.
+
+    `end` is how it ends; None for the default of its kind.
+    """
     for name, (make, parameter) in _BY_OPTION.items():
         if options.get(name) is not None:
-            return partial(make, **{parameter: options[name]}, force=force)
+            return partial(make, **{parameter: options[name]}, force=force, **({} if end is None else {"end": end}))
     return partial(text)
 
 

@@ -59,6 +59,28 @@ tags:\\n<tool_call>\\n{"name": <function-name>, "arguments": <args-json-object>}
 {%- endif -%}
 """
 
+# The same with the reasoning of a message, as later templates of Qwen have it; and one whose prompts open the thoughts.
+QWEN3_REASONING = QWEN3.replace(
+    "{%- if '</think>' in content -%}",
+    "{%- if m.reasoning_content is string -%}{%- set thought = m.reasoning_content.strip('\\n') -%}\n{%- elif '</think>' in content -%}",
+)
+QWEN3_OPEN = QWEN3_REASONING.replace(
+    "{{ '<|im_start|>assistant\\n' }}\n{%- if enable_thinking", "{{ '<|im_start|>assistant\\n<think>\\n' }}\n{%- if enable_thinking"
+)
+
+# To give what the template of gpt-oss gives for a conversation without tools: thoughts are a channel of their own.
+GPT_OSS = """\
+{%- for m in messages -%}
+{%- if m.role == 'assistant' -%}
+{%- if m.thinking and loop.last -%}{{ '<|start|>assistant<|channel|>analysis<|message|>' + m.thinking + '<|end|>' }}{%- endif -%}
+{{ '<|start|>assistant<|channel|>final<|message|>' + m.content + ('<|return|>' if loop.last else '<|end|>') }}
+{%- else -%}
+{{ '<|start|>' + m.role + '<|message|>' + m.content + '<|end|>' }}
+{%- endif -%}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{ '<|start|>assistant' }}{%- endif -%}
+"""
+
 # To give what the template of Llama 3.1 gives: BOS, trimmed contents, a call is the whole reply, one at a time.
 LLAMA3 = """\
 {{- bos_token -}}
@@ -121,7 +143,7 @@ PLAIN = """\
 {%- if add_generation_prompt -%}{{ 'assistant: ' }}{%- endif -%}
 """
 
-TEMPLATES = {"Qwen3": QWEN3, "Llama 3": LLAMA3, "Mistral": MISTRAL, "plain": PLAIN}
+TEMPLATES = {"Qwen3": QWEN3, "Llama 3": LLAMA3, "Mistral": MISTRAL, "plain": PLAIN, "gpt-oss": GPT_OSS}
 _SPECIAL = {
     "Qwen3": ["<|im_start|>", "<|im_end|>"],
     "Llama 3": ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
@@ -130,12 +152,14 @@ _SPECIAL = {
         *("[TOOL_RESULTS]", "[/TOOL_RESULTS]"),
     ],
     "plain": ["<|end|>"],
+    "gpt-oss": ["<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|return|>", "<|call|>", "<|constrain|>"],
 }
 _NAMED = {
     "Qwen3": {"eos_token": "<|im_end|>"},
     "Llama 3": {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"},
     "Mistral": {"bos_token": "<s>", "eos_token": "</s>"},
     "plain": {"eos_token": "<|end|>"},
+    "gpt-oss": {"eos_token": "<|return|>"},
 }
 
 

@@ -97,7 +97,8 @@ def readable(message: Message) -> str:
 class Turn:
     """One message, as templates read it.
 
-    `text` is that of a reply in the row, None if it is not known; `value` is what the generator has parsed.
+    `text` is that of a reply in the row, None if it is not known, or if the reply has thoughts, which the template writes; `value` is what
+    the generator has parsed.
     """
 
     message: Mapping[str, Any]
@@ -109,11 +110,23 @@ class Turn:
         """Whether the message is one of the model."""
         return bool(self.message["role"] == "assistant")
 
+    @property
+    def thoughts(self) -> str:
+        """The reasoning of a reply; empty without any."""
+        return str(self.message.get("reasoning_content") or "")
+
+    def thinking(self, thoughts: str, text: str, value: Any) -> Turn:
+        """Return a reply with thoughts, without white space around them, and with `text` at its end."""
+        content = (self.message.get("content") or "") + text
+        message = {**self.message, "content": content, "reasoning_content": thoughts.strip()}
+        return replace(self, message=message, text=None, value=value)
+
     def extended(self, text: str, value: Any, cut: int) -> Turn:
         """Return a reply with `text` in place of its last `cut` characters."""
         content, known = ((part or "") for part in (self.message.get("content"), self.text))
         message = {**self.message, "content": content[: max(len(content) - cut, 0)] + text}
-        return replace(self, message=message, text=known[: max(len(known) - cut, 0)] + text, value=value)
+        known = None if self.thoughts else known[: max(len(known) - cut, 0)] + text
+        return replace(self, message=message, text=known, value=value)
 
 
 class _TurnRecord(BaseModel):

@@ -23,6 +23,7 @@ from outlines_cont.control.script_driver import (
 )
 from outlines_cont.errors import ScriptError
 from outlines_cont.generation.options import checked_policies, texts_of
+from outlines_cont.policies.constraint import EndMode
 from outlines_cont.policies.policy import Policy
 from outlines_cont.programs.fork_program import Wait
 from outlines_cont.programs.variables import Shared, Written
@@ -36,6 +37,7 @@ _NOT_OF_PIECES = {
     "word, or encode it together with what follows: `fixed(text, following=label)`.",
     "guidance": f"A fork has no second sequence. {_OF_CALLS.format('guidance')}",
     "min_tokens": _OF_CALLS.format("min_tokens"),
+    "thinking": "Write the thoughts as a piece of their own: `await gen(stop_at='</think>', keep_stop=True)`, then the answer.",
     "stop_token_ids": _OF_CALLS.format("stop_token_ids"),
     "stop_in_prompt": "`text_since(label)` returns the text before it.",
     "on_progress": "`control.start(...).events()` yields what happens.",
@@ -76,6 +78,7 @@ async def gen(
     temperature: float | None = None,
     name: str | None = None,
     force: bool = True,
+    end: EndMode | None = None,
     require_stop: bool = False,
     draft: Any = None,
 ) -> str:
@@ -95,6 +98,7 @@ async def gen(
         temperature: used in place of the sampler's; 0 takes the most probable token.
         name: capture the text under this name.
         force: append text without a choice in one chunk instead of sampling it.
+        end: how a constrained text ends, `"eos"` or `"free"`; see `generate.regex`. None is the default of its kind.
         require_stop: raise `IncompleteOutput` for a text that does not end at `stop_at`, which is returned otherwise.
         draft: the draft for speculative decoding, such as "lookup"; see docs/draft.md.
 

@@ -21,11 +21,11 @@ from outlines_cont.engine.guidance import GuidedSequence, NegativeSequence
 from outlines_cont.engine.policy_states import PolicyStates
 from outlines_cont.immutable import shallow_copy, with_attributes
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.policies.branch import LazyTokenSet, TokenSet, check_mask
+from outlines_cont.policies.branch import Exits, LazyTokenSet, TokenSet, check_mask
 from outlines_cont.policies.healing import PieceText, TextPosition
 from outlines_cont.policies.policy import Policy
 from outlines_cont.sampling.params import Sampler
-from outlines_cont.state.row import HEALED, StateRow, WrittenPiece
+from outlines_cont.state.row import HEALED, StateRow, Thoughts, WrittenPiece
 
 
 class SampleMask(NamedTuple):
@@ -120,7 +120,6 @@ class RowStatus(Enum):
     SCORING = "scoring"  # its forced tokens are fed for their log-probabilities
     WAITING = "waiting"
     CALLING = "calling"  # its program is to be called; see `Job.start_calls`
-    FORKING = "forking"
     LEAVING = "leaving"
 
 
@@ -174,12 +173,13 @@ class RunningPiece:
         text: where the piece begins, and how far its text is final.
         draft: its speculative decoding, if there is any.
         negative: its negative prompt, if it is guided.
-        mask, sequences, temperature: of the next sample; a temperature of None is that of the piece.
+        mask, sequences, temperature, exits: of the next sample, see `Branch`; a temperature of None is that of the piece.
         owed: forced tokens that a limit has cut off.
         given: the row as it was given, if token healing has removed its last tokens.
         finish_reason, stop: why the piece has ended, empty until then; the stop text or stop token, if one did.
         ends_row: whether the row ends with the piece; if not, its program decides what follows.
         error: what the piece has failed with, if the row goes on.
+        thoughts: what the model has thought before the piece, or thinks in it; None without thinking.
     """
 
     def __init__(self, piece: Piece, written: WrittenPiece, text: PieceText, length: int, *, ends_row: bool) -> None:
@@ -195,12 +195,14 @@ class RunningPiece:
         self.negative: NegativeSequence | None = None
         self.mask, self.sequences = TokenSet.all, list[list[int]]()  # sequences: see `Branch`
         self.temperature: float | None = None
+        self.exits: Exits | None = None
         self.owed = list(written.owed)
         self.given: StateRow | None = None
         self._first = length
         self.finish_reason = ""
         self.stop: str | int | None = None
         self.error: Exception | None = None
+        self.thoughts: Thoughts | None = written.thoughts
 
     def guide(self, negative: NegativeSequence) -> None:
         """Guide the piece by a negative prompt; it ends where one of both sequences has reached the end of the context."""
@@ -214,6 +216,11 @@ class RunningPiece:
     def has_ended(self) -> bool:
         """Whether the piece has ended."""
         return bool(self.finish_reason)
+
+    @property
+    def is_thinking(self) -> bool:
+        """Whether the model thinks in this piece, before its answer."""
+        return self.thoughts is not None and self.thoughts.is_open
 
     def drawing(self, temperature: float | None = None) -> Drawing:
         """Return the drawing at a temperature; None for that of the piece."""
@@ -280,4 +287,5 @@ class RunningPiece:
             exclusions=self.policies.exclusions,
             stop=self.stop,
             healed=len(self.text.healed),
+            thoughts=self.thoughts,
         )

@@ -15,8 +15,11 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from outlines_cont.device import upload
 from outlines_cont.engine.drafting.expected import NOTHING_EXPECTED, Expected
 from outlines_cont.engine.drafting.lookahead import MAX_TOKENS, Lookahead
 from outlines_cont.engine.drawing.drawing import Draw, DrawInput
@@ -28,7 +31,7 @@ from outlines_cont.immutable import with_attributes
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.row import RowKV
 from outlines_cont.meter import Meter
-from outlines_cont.policies.branch import Branch, LazyTokenSet, TokenSet
+from outlines_cont.policies.branch import LazyTokenSet, TokenSet
 from outlines_cont.policies.healing import NO_HEALING, Healing, PieceText
 from outlines_cont.sampling.kernels import TokenCounts
 from outlines_cont.state.row import FORCED, GENERATED, HEALED, WRITTEN, StateRow, WrittenPiece
@@ -77,7 +80,6 @@ class Row(FedSequence):
         piece: what it is writing.
         program: what decides what follows a piece; None if the row ends with it.
         status: what it does in this step.
-        forks: the branches to fork into, while it is forking.
         error: what it has failed with.
     """
 
@@ -102,7 +104,6 @@ class Row(FedSequence):
         self.tokens = RowTokens(source)
         self.program: RowProgram | None = None
         self.status = RowStatus.WAITING
-        self.forks: list[Branch] = []
         self.error: Exception | None = None
         self._num_forks = 0
         self.begin(piece, **given)
@@ -112,10 +113,9 @@ class Row(FedSequence):
 
         Nothing is fed again. Forced tokens that are not scored yet are scored when the next are fed.
         """
-        before = self.tokens
+        num_common, self.tokens = self.tokens.num_common, RowTokens(source)
         self.source, self.stream = replace(source, kv=self.source.kv, logits=None), source.stream.open()
-        self.tokens = RowTokens(source)
-        self.tokens.num_common = before.num_common
+        self.tokens.num_common = num_common
         self.feed.settle()
         self.begin(piece, **given)
 
@@ -259,7 +259,16 @@ class Row(FedSequence):
         """Return the score of the row in a search, with one more token or end; forced tokens that were not fed yet count 0."""
         if draw is None:
             return self.tokens.search_score(0.0, 0)
-        return self.tokens.search_score(draw.logprob, int(draw.token_id not in self.piece.limits.end_ids))
+        exits = self.piece.exits
+        is_end = draw.token_id in self.piece.limits.end_ids or (
+            exits is not None and exits.of(draw.token_id) is not None
+        )
+        return self.tokens.search_score(draw.logprob, int(not is_end))
+
+    def end_logprob(self, token_ids: NDArray[np.int32]) -> float:
+        """Return the log-probability, by the model, that one of some tokens is next."""
+        assert self.logits is not None
+        return float(self.logits.log_softmax(0)[upload(token_ids, self.logits.device).long()].logsumexp(0))
 
     @property
     def excerpt(self) -> str:
@@ -286,8 +295,8 @@ class Row(FedSequence):
 
     @property
     def is_paused(self) -> bool:
-        """Whether the piece has ended, and the row waits for another."""
-        return self.has_ended and not self.piece.ends_row
+        """Whether the piece has ended, and the row waits for another, of which no program decides."""
+        return self.has_ended and not self.piece.ends_row and self.program is None
 
     @property
     def is_over(self) -> bool:

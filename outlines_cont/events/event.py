@@ -64,6 +64,8 @@ class StreamEvent:
         error: what the row has failed with.
         value: with `partial=True` the value so far, at the end the final one; the same object as before if it is equal. None before
             the first value.
+        is_thought: whether text and tokens are thoughts, before the answer, which has events of its own; see `Thinking`. The text has no
+            marks, the tokens have that at the end.
         call: in a chat with tools, the change of a tool call; its text is not part of `text`. See `Chat.stream`.
         proposed_tokens, accepted_tokens, saved_forwards: how many tokens were drafted for the row since the last event, how many of
             these were accepted, and how many forwards that has saved the row; see `Meter`. 0 without a draft.
@@ -81,6 +83,7 @@ class StreamEvent:
     stop: str | int | None = None
     error: Exception | None = None
     value: Any = None
+    is_thought: bool = False
     call: OpenCall | None = None
     proposed_tokens: int = 0
     accepted_tokens: int = 0

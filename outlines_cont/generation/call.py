@@ -1,6 +1,6 @@
 """`Call`: one call of a generator. The call is checked, its prompt becomes one engine row per prompt and sample (None where it cannot run).
 The rows are one job of the engine, whose steps it iterates over (with `on_progress`); those that end get their values, or the parser's
-error. Ended rows can be taken out one by one; a snapshot is the state of all rows between two steps, where spans that have not ended count
+error. A snapshot is the state of all rows between two steps, where spans that have not ended count
 as cut. The best of n samples is chosen here, beams are ranked by the engine's `BeamJob`. A cut without a `max_tokens` warns.
 """
 
@@ -21,6 +21,7 @@ from outlines_cont.engine.job import Job, Step, Task
 from outlines_cont.engine.piece import Piece, RowLimits
 from outlines_cont.engine.row import Row
 from outlines_cont.errors import (
+    ContextLengthError,
     LengthWarning,
     MissingEOS,
     NoHypothesis,
@@ -32,6 +33,7 @@ from outlines_cont.errors import (
 from outlines_cont.generation.options import Options, check_ids, warn_of_lengths
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.prompt import Opened, open_guidance, open_prompt
+from outlines_cont.generation.thoughts import OpenThinking, ThinkingProgram
 from outlines_cont.meter import Meter
 from outlines_cont.progress import ProgressReporter
 from outlines_cont.samplers import BeamSearch, BestOf, greedy
@@ -49,7 +51,7 @@ class Call:
 
     Attributes:
         maker, options: those of the call.
-        rows: the running rows; None for one that cannot run, or that `take_ended` has returned.
+        rows: the running rows; None for one that cannot run.
         results: the result of each row, as far as it is known.
         batch_size, num_samples: B and S.
         counts: the work of the rows since the last step.
@@ -66,7 +68,7 @@ class Call:
         resume: bool = False,
         score_last: bool = True,
         stays: bool = False,
-        after: Call | None = None,
+        row: Row | None = None,
     ) -> None:
         """Check a call.
 
@@ -74,13 +76,14 @@ class Call:
             maker, prompt, options, rng: see `Generator`.
             resume: continue the last piece of a state.
             score_last: feed forced tokens at the end, for their log-probabilities.
-            stays: leave the row in its batch, paused, when its piece has ended; see `take_paused`.
-            after: a call whose one row is paused, of which `prompt` is the state, with more text; this call takes the row over.
+            stays: leave the one row in its batch when its piece has ended, until `Engine.release`; its result has no keys and values.
+            row: a row that has stayed so, of which `prompt` is the state, with more text: it goes on there.
         """
         policies = maker.policies(options)
         self.maker, self.options = maker, options
         self._eos_token_ids = _checked_eos(maker, options)
         _check_search(maker, options)
+        thinking = _opened_thinking(maker, options)
         opened = _opened(maker, prompt, options, rng, resume)
         self._seed = opened.seed
         self.batch_size = len(opened.rows)
@@ -89,9 +92,9 @@ class Call:
         self.results: list[StateRow] = []
         self.rows: list[Row | None] = []
         self.job: Job | None = None
+        self._stays = stays
         self._ended: dict[int, StateRow] = {}  # rows that have ended, with their values, by number
         self._is_collected = False
-        self._num_taken: int | None = None  # how many rows were taken out as they ended
         is_beams = isinstance(maker.sampler, BeamSearch)
         piece = Piece(
             policies=policies,
@@ -113,12 +116,12 @@ class Call:
             given: dict[str, Any] = {"resume": resume, "healing": healing, "guidance": negative, "ends_row": not stays}
             if not _can_run(begun, resume):
                 self.rows.append(None)
-            elif after is not None:
-                self._take_over(after, begun, piece, given)
+            elif thinking is not None and (not resume or _is_thinking(begun)):
+                self.rows.append(self._thinking_row(thinking, begun, piece, given, row))
             else:
-                self.rows.append(Row(begun, maker.model, piece, counts=self.counts, **given))
+                self.rows.append(self._row(begun, piece, given, row))
         if resume:
-            _check_resumed(self.results, self.rows, maker.source)
+            _check_resumed(self.results, self.rows, maker.source, thinks=thinking is not None)
 
     # -- run -----------------------------------------------------------------------------------------------------------
 
@@ -154,34 +157,35 @@ class Call:
         self.collect()
 
     def submit(self) -> Job:
-        """Submit the rows to the engine, for a caller that takes the steps of several calls; see `collect` and `take_ended`."""
-        if self.job is not None:  # of the row that was taken over
-            return self.job
+        """Submit the rows to the engine, for a caller that takes the steps of several calls; see `collect`."""
         job = self._make_job()
         self.engine.submit(job)
         return job
 
-    def _take_over(self, before: Call, source: StateRow, piece: Piece, given: Mapping[str, Any]) -> None:
-        (row,) = before.rows
-        assert row is not None
+    def _row(self, source: StateRow, piece: Piece, given: Mapping[str, Any], stayed: Row | None) -> Row:
+        """Return the row that continues `source` with a piece: a new one, or that which has stayed in its batch."""
+        if stayed is None or not stayed.is_paused:
+            return Row(source, self.maker.model, piece, counts=self.counts, **given)
         with self.engine.lock:
-            row.go_on(source, piece, **given)
-        self.rows, self.job, self.counts, before.rows = [row], before.job, before.counts, [None]
+            stayed.go_on(source, piece, **given)
+        self.counts = stayed.counts
+        return stayed
 
-    def take_paused(self) -> list[StateRow]:
-        """Return the row, without keys and values, once it is paused; see `stays`."""
-        found: list[StateRow] = self.engine.take_paused([row for row in self.rows if row is not None])
-        return found
-
-    def release(self) -> Job:
-        """Let a row that is paused leave its batch, when its forced tokens are scored."""
-        (row,) = self.rows
-        assert row is not None
-        assert self.job is not None
+    def _thinking_row(
+        self, thinking: OpenThinking, source: StateRow, answer: Piece, given: dict[str, Any], stayed: Row | None
+    ) -> Row | None:
+        """Return the row that thinks before an answer; None if that cannot begin, which is the error of the row."""
+        written = source.piece if given["resume"] else None
+        try:
+            opened = source if written is not None else thinking.opened(source)
+        except ContextLengthError as error:
+            self.results[-1] = replace(source, error=error, finish_reason="error")
+            return None
+        piece = thinking.piece(answer, 0 if written is None else len(source.token_ids) - written.start)
         with self.engine.lock:
-            row.piece.ends_row = True
-            row.leave_when_scored()
-        return self.job
+            row = self._row(opened, piece, {**given, "ends_row": False}, stayed)
+            ThinkingProgram.begin(row, thinking, answer, written, ends_row=given["ends_row"])
+        return row
 
     def cancel(self) -> None:
         """Cancel the submitted rows that still run."""
@@ -207,7 +211,7 @@ class Call:
             self.job = BeamJob(entries, ended, search, self._eos_token_ids, counts, self, token_bytes)
         else:
             self.job = Job(self.rows, self.counts)
-        self.job.can_fork = False  # a call returns as many rows as it was given
+        self.job.stays = self._stays
         return self.job
 
     @cached_property
@@ -261,35 +265,12 @@ class Call:
             self._ended[number] = self.finish(done)
         return self._ended.get(number)
 
-    def take_ended(self) -> list[StateRow]:
-        """Return the rows that ended since the last call, without keys and values; the first call also returns those that cannot run.
-
-        They are released: such a call has no state at its end, so its memory is that of the rows that still run.
-        """
-        assert self.job is not None
-        found: list[StateRow] = []
-        if self._num_taken is None:
-            found = [self.results[i] for i, row in enumerate(self.rows) if row is None]
-            self._num_taken = 0
-        with self.engine.lock:
-            for number in [*self.job.done][self._num_taken :]:
-                ended = self.ended_row(number)
-                assert ended is not None
-                self.job.done[number] = replace(ended, kv=None, logits=None)
-                found.append(self.job.done[number])
-                self.rows[number] = None
-                del self._ended[number]
-                self._num_taken += 1
-        return found
-
-    def collect(self, paused: Sequence[StateRow] = ()) -> SequenceState:
-        """Collect the results of the rows, and return the final state; valid once their `job` is over, or the one row is `paused`."""
+    def collect(self) -> SequenceState:
+        """Collect the results of the rows, and return the final state; valid once their `job` is over."""
         assert self.job is not None
         self._is_collected = True
         if isinstance(self.job, BeamJob):
             self._collect_hypotheses(self.job.ended)
-        elif paused:
-            self.results = [self.finish(row) for row in paused]
         else:
             self.results = [self.ended_row(number) or begun for number, begun in enumerate(self.results)]
         self._warn_of_cuts()
@@ -338,6 +319,7 @@ class Call:
             return
         limit = self.options.max_tokens
         cut = [row for row in self.results if row.finish_reason == "length" and row.piece is not None]
+        cut = [row for row in cut if not _is_thinking(row)]
         if any(len(row.token_ids) - row.piece.start >= (limit or 0) for row in cut if row.piece is not None):
             warnings.warn(
                 f"{len(cut)} of {len(self.results)} texts were cut after {limit} tokens, the most tokens of a piece if `max_tokens` is "
@@ -348,8 +330,13 @@ class Call:
             )
 
 
-def _check_resumed(results: Sequence[StateRow], rows: Sequence[Row | None], source: str) -> None:
+def _check_resumed(results: Sequence[StateRow], rows: Sequence[Row | None], source: str, *, thinks: bool) -> None:
     """Raise if a state that is to be resumed was not cut by the generator with this constraint."""
+    if not thinks and any(map(_is_thinking, results)):
+        raise ResumeError(
+            "expected `thinking` for a state that was cut while the model thought, before its answer, got none. Pass it again: "
+            "`continuous(generator).resume(state, thinking=True)`."
+        )
     if results and not any(row.piece for row in results):
         raise ResumeError(
             "expected a state whose last piece was cut, got one in which nothing was generated, or text was appended since. "
@@ -414,6 +401,27 @@ def _opened(maker: PieceMaker, prompt: Any, options: Options, rng: Rng, resume: 
     if maker.unbounded and not options.has_max_tokens and not resume:
         warn_of_lengths(maker.model, maker.source, maker.unbounded, options.max_tokens)
     return opened
+
+
+def _opened_thinking(maker: PieceMaker, options: Options) -> OpenThinking | None:
+    """Return how a call thinks; raise for what does not go together with it."""
+    thinking = maker.thinking_of(options)
+    if thinking is None:
+        return None
+    given = {"sampler": isinstance(maker.sampler, BeamSearch), "guidance": options.is_guided, "heal": options.heal}
+    name = next((name for name, is_given in given.items() if is_given), None)
+    if name is not None:
+        advice = {
+            "sampler": "Let the model think by another generator, and search from its state; or take `samplers.best_of(n)`.",
+            "guidance": "The negative prompt would not have the thoughts: let the model think by another generator, and pass its state.",
+            "heal": "Thoughts begin after a mark, so there is nothing to heal: omit it.",
+        }
+        raise OptionError(f"expected no such `{name}` together with `thinking`. {advice[name]}", name)
+    return OpenThinking.of(thinking, maker.model)
+
+
+def _is_thinking(row: StateRow) -> bool:
+    return row.piece is not None and row.piece.is_thinking
 
 
 def _begun(row: StateRow, maker: PieceMaker, resume: bool, error: Exception | None) -> StateRow:

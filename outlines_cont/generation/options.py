@@ -17,6 +17,7 @@ from fsm.errors import stacklevel_of_user
 from outlines_cont.checks import DEFAULT_MAX_TOKENS, check, check_draft, check_int, checked_bool, is_int, unknown_option
 from outlines_cont.engine.guidance import Guidance
 from outlines_cont.errors import OptionError, UnboundedWarning, UnknownOption
+from outlines_cont.generation.thinking import Thinking
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.policy import Policy
 from outlines_cont.progress import OnProgress
@@ -50,7 +51,7 @@ def warn_of_lengths(model: LanguageModel, source: str, unbounded: Unbounded, lim
 
 
 GENERATORS_OWN = object()
-"""The default of `draft`: the draft that the generator was made with."""
+"""The default of `draft` and `thinking`: what the generator was made with."""
 
 
 class PieceOptions(TypedDict, total=False):
@@ -72,6 +73,8 @@ class PieceOptions(TypedDict, total=False):
             that it raises ends the call.
         draft: speculative decoding: `"lookup"` (prompt lookup), a smaller model, or an object with `propose`; see docs/draft.md. None
             turns off the draft of the generator.
+        thinking: let the model think before its answer: True, or a `Thinking`; see docs/thinking.md. False turns off that of the
+            generator. The other options are those of the answer.
     """
 
     max_tokens: int | None
@@ -85,6 +88,7 @@ class PieceOptions(TypedDict, total=False):
     guidance: Guidance | Sequence[Guidance | None] | None
     on_progress: OnProgress | None
     draft: Any
+    thinking: Thinking | bool | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,7 +96,7 @@ class Options:
     """Checked `PieceOptions`.
 
     Attributes:
-        See `PieceOptions`; `stop_at` is a tuple of texts, and `draft` is `GENERATORS_OWN` if it was not given. `has_max_tokens`:
+        See `PieceOptions`; `stop_at` is a tuple of texts, and `draft` and `thinking` are `GENERATORS_OWN` if not given. `has_max_tokens`:
         whether `max_tokens` was given.
     """
 
@@ -108,6 +112,7 @@ class Options:
     guidance: Guidance | tuple[Guidance | None, ...] | None = None
     on_progress: OnProgress | None = None
     draft: Any = GENERATORS_OWN
+    thinking: Any = GENERATORS_OWN
 
     @property
     def is_guided(self) -> bool:
@@ -183,6 +188,7 @@ _CHECKED: dict[str, Callable[[Any, str], Any]] = {
         option, value, value is None or callable(value), "a function, or `ProgressBar()`,"
     ),
     "draft": lambda value, option: check_draft(value),
+    "thinking": Thinking.of,
 }
 
 # Options of other libraries, and the corresponding option here.
@@ -201,12 +207,13 @@ _ELSEWHERE = {
     "tool": "Write `tools`: `chat.assistant(tools=[function])`.",
     "tools": "Tools belong to conversations: `Chat(model, tools=[...])`, or `chat.assistant(tools=[...])`.",
     "messages": "Messages are the prompt: `generator(messages)`; for a conversation of several turns use `Chat`.",
+    "enable_thinking": "Write `thinking=True`; the variable of a chat template is an option of `Chat(model, enable_thinking=True)`.",
     "bad_words_ids": "Write `policies=[policies.ban([...])]` with texts.",
 }
 _OF_SAMPLERS = (*STEPS[1:], "warpers", "length_penalty", "n", "do_sample", "num_beams", "num_return_sequences")
 
 # Options of the functions that make generators.
-_OF_GENERATORS = ("sampler", "force", "max_retries")
+_OF_GENERATORS = ("sampler", "force", "end", "max_retries")
 _OF_SCHEMAS = ("whitespace", "strict", "key_order", "formats", "registry", "dialect", "limits")
 
 

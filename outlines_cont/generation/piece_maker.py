@@ -13,6 +13,7 @@ from typing import Any, Protocol, cast
 from outlines_cont.errors import IncompleteOutput, NoHypothesis, located, shortened
 from outlines_cont.events.partial_type import PartialType
 from outlines_cont.generation.options import GENERATORS_OWN, Options
+from outlines_cont.generation.thinking import Thinking
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.policy import Policy
@@ -46,6 +47,7 @@ class PieceMaker(Immutable):
     steering: tuple[Policy[Any], ...] = field(default=(), repr=False)
     draft: Any = field(default=None, repr=False)
     unbounded: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    thinking: Thinking | None = field(default=None, repr=False)
     parses_specials: bool = field(
         default=False, repr=False
     )  # `parse` is given the bytes that the language reads, not a text
@@ -64,6 +66,11 @@ class PieceMaker(Immutable):
         """Return the draft of a call: the one given to the call, else that of the generator."""
         return self.draft if options.draft is GENERATORS_OWN else options.draft
 
+    def thinking_of(self, options: Options) -> Thinking | None:
+        """Return how a call thinks: as given to the call, else as the generator does."""
+        found: Thinking | None = self.thinking if options.thinking is GENERATORS_OWN else options.thinking
+        return found
+
     def finish(self, row: StateRow) -> StateRow:
         """Return a finished row with its value, which is None if a constrained text was cut."""
         if not self.is_whole(row):
@@ -74,7 +81,9 @@ class PieceMaker(Immutable):
         return replace(row, value=self.parse(self._piece_text(row)))
 
     def is_whole(self, row: StateRow) -> bool:
-        """Return whether the text of a finished row conforms to the constraint; free text always does."""
+        """Return whether the text of a finished row conforms to the constraint; free text always does, once the model has thought."""
+        if row.piece is not None and row.piece.is_thinking:
+            return False
         if self.constraint is None or row.finish_reason == "constraint":
             return True
         if row.finish_reason != "stop" or row.piece is None:
@@ -103,7 +112,7 @@ class PieceMaker(Immutable):
         return self.model.tokenizer.text_bytes(row.token_ids[row.piece.start :])[: row.piece.healed]
 
     def _piece_text(self, row: StateRow) -> str:
-        if row.piece is None:
+        if row.piece is None or row.piece.is_thinking:
             return ""
         data = self.model.tokenizer.text_bytes(row.token_ids[row.piece.start :])
         return data[row.piece.healed :].decode("utf-8", errors="replace")

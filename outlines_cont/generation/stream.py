@@ -70,8 +70,9 @@ class Detokenizer:
         else:
             row.hold()
         self._chunks = [_Chunk(row.piece.text.begin, TextDecoder())]
-        self._token = row.piece_start
+        self._start = self._token = row.piece_start
         self._is_over = False
+        self.is_thought = row.piece.is_thinking
 
     def changes(self, row: Row) -> RowDelta:
         """Return what is new since the last call. Cost: the tokens that are new, were rewound, or are not final."""
@@ -91,9 +92,26 @@ class Detokenizer:
         self._is_over = row.is_over
         return RowDelta(text[num_same:], start, self._token, len(removed) - num_same, num_removed)
 
+    def last_thoughts(self, row: Row) -> RowDelta:
+        """Return what is new since the last call in thoughts that have ended, as the row writes its answer; their mark is not shown."""
+        tokenizer, thoughts = row.model.tokenizer, row.piece.thoughts
+        assert thoughts is not None
+        data = thoughts.data(row.token_ids, tokenizer)
+        if self._retract:
+            removed, start = self._take_back(row)
+            shown, text = "".join(chunk.text for chunk in self._chunks) + removed, data.decode(errors="replace")
+            num_same = _num_same(shown, text)
+            retract, text = len(shown) - num_same, text[num_same:]
+        else:
+            last, start, retract = self._chunks[-1], self._token, 0
+            num_shown = len(tokenizer.text_bytes(row.token_ids[thoughts.start : last.end.token])) + last.end.offset
+            decoder, text = last.decoder.push(data[num_shown:])
+            text += decoder.flush()
+        return RowDelta(text, start, row.piece_start, retract, self._token - start)
+
     def _take_back(self, row: Row) -> tuple[str, int]:
         """Drop the chunks with tokens that were rewound; return their text, and the index of the first token to report again."""
-        low, removed = max(row.tokens.low_water, row.piece_start), ""
+        low, removed = max(row.tokens.low_water, self._start), ""
         row.tokens.low_water = len(row.token_ids)
         while self._chunks[-1].end.token > low:
             removed = self._chunks.pop().text + removed
@@ -135,8 +153,8 @@ class RunEvents:
     def pull(self) -> list[StreamEvent]:
         """Return the events of the rows that have changed."""
         with self._call.engine.lock:
-            events = (self._event(index, detokenizer) for index, detokenizer in enumerate(self._detokenizers))
-            return [event for event in events if event is not None]
+            found = (event for index in range(len(self._detokenizers)) for event in self._new_events(index))
+            return [event for event in found if event is not None]
 
     def items(self, events: Sequence[StreamEvent]) -> Iterator[Any]:
         """Yield the events; or their texts as one grid, if there are any; or all partial values, if one has changed."""
@@ -144,15 +162,28 @@ class RunEvents:
             yield from events
         elif self._options.partial:
             before = dict(self._values)
-            self._values.update({(event.batch, event.sample): event.value for event in events})
+            told = (event for event in events if not event.is_thought)
+            self._values.update({(event.batch, event.sample): event.value for event in told})
             if any(value is not before.get(index) for index, value in self._values.items()):
                 yield self._grid(self._values, None)
-        elif any(event.text for event in events):
-            yield self._grid({(event.batch, event.sample): event.text for event in events}, "")
+        else:
+            texts = {(event.batch, event.sample): event.text for event in events if not event.is_thought}
+            if any(texts.values()):
+                yield self._grid(texts, "")
 
     def _grid(self, items: Mapping[tuple[int, int], Any], missing: Any) -> Any:
         samples = range(self._call.num_samples)
         return squeezed([[items.get((b, s), missing) for s in samples] for b in range(self._call.batch_size)])
+
+    def _new_events(self, index: int) -> Iterator[StreamEvent | None]:
+        """Yield the event of a row that has changed; before it that of thoughts that have ended since."""
+        row, detokenizer = self._call.rows[index], self._detokenizers[index]
+        if row is not None and detokenizer is not None and detokenizer.is_thought and not row.piece.is_thinking:
+            delta = detokenizer.last_thoughts(row)
+            if delta:
+                yield StreamEvent(**self._shown(index, row, delta), is_thought=True)
+            self._detokenizers[index] = detokenizer = Detokenizer(row, retract=self._options.retract)
+        yield self._event(index, detokenizer)
 
     def _event(self, index: int, detokenizer: Detokenizer | None) -> StreamEvent | None:
         row = self._call.rows[index]
@@ -171,22 +202,30 @@ class RunEvents:
             return None
         if is_end:
             self._ended.add(index)
-        tokens = range(delta.start, delta.stop)
         return StreamEvent(
-            batch=batch,
-            sample=sample,
-            text=delta.text,
-            token_ids=tuple(row.token_ids[delta.start : delta.stop]),
-            logprobs=tuple(row.tokens.logprobs[i] for i in tokens),
-            top=tuple(row.tokens.tops[i] for i in tokens) if row.tokens.num_top else ((),) * len(tokens),
-            retract=delta.retract,
-            retract_tokens=delta.retract_tokens,
+            **self._shown(index, row, delta),
             finish_reason=row.piece.finish_reason if is_end else "",
             stop=row.piece.stop if is_end else None,
             error=end.error if end is not None else None,
-            value=self._value(index, delta, end) if self._partial else None,
+            value=self._value(index, delta, end) if self._partial and not detokenizer.is_thought else None,
+            is_thought=detokenizer.is_thought,
             **self._draft_counts(index, row),
         )
+
+    def _shown(self, index: int, row: Row, delta: RowDelta) -> dict[str, Any]:
+        """Return the text and the tokens of a change, as fields of an event."""
+        batch, sample = divmod(index, self._call.num_samples)
+        tokens = range(delta.start, delta.stop)
+        return {
+            "batch": batch,
+            "sample": sample,
+            "text": delta.text,
+            "token_ids": tuple(row.token_ids[delta.start : delta.stop]),
+            "logprobs": tuple(row.tokens.logprobs[i] for i in tokens),
+            "top": tuple(row.tokens.tops[i] for i in tokens) if row.tokens.num_top else ((),) * len(tokens),
+            "retract": delta.retract,
+            "retract_tokens": delta.retract_tokens,
+        }
 
     def _draft_counts(self, index: int, row: Row) -> dict[str, Any]:
         """Return the counts of the draft of a row since the last event, as fields of an event."""

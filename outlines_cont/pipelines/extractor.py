@@ -19,6 +19,7 @@ import fsm
 from outlines_cont import generate, samplers
 from outlines_cont.chat import Chat, with_ends
 from outlines_cont.checks import DEFAULT_MAX_TOKENS, check_int, names_of, unknown_option
+from outlines_cont.engine.window import Room
 from outlines_cont.errors import OptionError
 from outlines_cont.generation.options import Options, PieceOptions
 from outlines_cont.generation.prompt import Item
@@ -27,7 +28,7 @@ from outlines_cont.models.tokenizer.special_names import MARKS, control_names_of
 from outlines_cont.pipelines.calibration import Calibration
 from outlines_cont.pipelines.columns import RecordColumns, extracted
 from outlines_cont.pipelines.extraction import Extraction, Tally
-from outlines_cont.pipelines.flow import Flow, Recipe
+from outlines_cont.pipelines.flow import Recipe, outcomes
 from outlines_cont.pipelines.outcome import InputFormat, Outcome, RowError, ShowValue
 from outlines_cont.pipelines.prompt_template import DEFAULT_SOURCE, MakePrompt, PromptTemplate, RowPrompt
 from outlines_cont.pipelines.ray_workers import WorkerOptions
@@ -116,7 +117,7 @@ class Extractor:
             options=Options.of(with_ends(limit, [chat]) if chat is not None else limit),
             seed=seed,
             samples=samples,
-            width=batch_size,
+            room=Room(batch_size),
             is_scored=is_scored,
         )
 
@@ -160,7 +161,7 @@ class Extractor:
             rows: texts, or the fields of rows; an exception in place of a row that could not be read is its outcome.
             show: takes values while they are written, with the number of the row; None shows nothing.
         """
-        return Flow(self._recipe, show).outcomes(map(self._fields, rows))
+        return outcomes(self._recipe, map(self._fields, rows), show)
 
     def prompt(self, row: Row) -> Any:
         """Return the prompt of a row; raise `RowError` where it is neither a text nor a dict, or lacks a field."""

@@ -47,6 +47,7 @@ from outlines_cont.state.row import (
     LogprobSum,
     Rows,
     StateRow,
+    Thoughts,
     WrittenPiece,
     shown_text,
 )
@@ -110,6 +111,15 @@ class _ExclusionRecord(_StrictRecord):
         return sorted(token_ids)
 
 
+class _ThoughtsRecord(_StrictRecord):
+    """What the model has thought before the last generated span; see `Thoughts`."""
+
+    start: _Count
+    stop: _Count | None
+    num_mark_bytes: _Count
+    finish_reason: Literal["", "stop", "length"]
+
+
 # Fields that a row and its record have in common.
 _COMMON = ("finish_reason", "starts_inside", "surprise_start")
 
@@ -137,6 +147,7 @@ class _RowRecord(_StrictRecord):
     prompt_length: _Count | None = None
     stop: str | int | None = None
     surprise_start: _Count | None = None
+    thoughts: _ThoughtsRecord | None = None
 
 
 class _FormatRecord(BaseModel):
@@ -267,6 +278,7 @@ class _Writer:
             exclusions=[] if piece is None else [_ExclusionRecord(**asdict(entry)) for entry in piece.exclusions],
             healed=0 if piece is None else piece.healed,
             stop=None if piece is None else piece.stop,
+            thoughts=None if piece is None or piece.thoughts is None else _ThoughtsRecord(**asdict(piece.thoughts)),
             num_start_tokens=None if row.num_start_tokens == num_start else row.num_start_tokens,
             prompt_length=None if row.prompt_length == prompt_length else row.prompt_length,
         )
@@ -390,7 +402,10 @@ class _RowLoader:
         if not all(self._are_ids([*entry.excluded, *entry.avoided]) for entry in row.exclusions):
             raise ValueError("a token that is excluded is out of range")
         exclusions = Exclusions(tuple(Exclusion(**dict(entry)) for entry in row.exclusions))
-        return WrittenPiece(start, tuple(owed), source, retries, exclusions, row.stop, healed=row.healed)
+        thoughts = None if row.thoughts is None else _thoughts(row.thoughts, start)
+        return WrittenPiece(
+            start, tuple(owed), source, retries, exclusions, row.stop, healed=row.healed, thoughts=thoughts
+        )
 
     def _row(self, row: _RowRecord, columns: list[list[Any]]) -> StateRow:
         token_ids, kinds, logprobs, sampling_logprobs = columns
@@ -482,6 +497,14 @@ class _RowLoader:
         if not math.isfinite(float(logits.max())):
             raise ValueError(f"`logits.{number}` has NaN or infinity")
         return logits.to(self._model.device)
+
+
+def _thoughts(record: _ThoughtsRecord, start: int) -> Thoughts:
+    """Return the thoughts before a piece that begins at `start`, or in it."""
+    stop = start if record.stop is None else record.stop
+    if record.start > stop or stop > start or (record.stop is None) != (not record.finish_reason):
+        raise ValueError("thoughts are not before their answer, or have ended without a reason")
+    return Thoughts(**dict(record))
 
 
 def _sum(record: _SumRecord, length: int) -> LogprobSum:

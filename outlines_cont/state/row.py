@@ -13,7 +13,8 @@ invalid UTF-8 and without the prefix space that a tokenizer adds.
 
 `StateRow`: one sequence of a state as an immutable record: for each token its id, its kind (prompt, appended, generated, forced, healed)
 and two log-probabilities; its KV cache, last logits, random stream and result. `WrittenPiece` describes the span that was generated last,
-so that it can be resumed. Text, weight (sum of log-probabilities since it was reset) and score are computed from the row.
+so that it can be resumed, and its `Thoughts`, those before it. Text, weight (sum of log-probabilities since it was reset) and score are
+computed from the row.
 """
 
 from __future__ import annotations
@@ -71,6 +72,11 @@ class Exclusions:
         excluded, avoided = before.excluded | excluded, before.avoided | avoided
         together = Exclusion(index, excluded, avoided, policy, before.retries + 1)
         return Exclusions((*self.until(index).entries, together))
+
+    def with_ids(self, index: int, excluded: frozenset[int]) -> Exclusions:
+        """Return these with more ids excluded as token `index`, without a retry."""
+        before = self.at(index) or Exclusion(index)
+        return Exclusions((*self.until(index).entries, replace(before, excluded=before.excluded | excluded)))
 
     def until(self, index: int) -> Exclusions:
         """Return those before token `index`."""
@@ -202,6 +208,33 @@ SCORED = WRITTEN + HEALED
 
 
 @dataclass(frozen=True, slots=True)
+class Thoughts:
+    """The free text between the marks of thinking, before an answer.
+
+    Attributes:
+        start: index of its first token, after the mark that begins it.
+        stop: index after its last token; None while the model thinks.
+        num_mark_bytes: how many bytes at its end are the mark that ends it, where that is text.
+        finish_reason: `stop` if the model has ended it, `length` if a limit has, empty while the model thinks.
+    """
+
+    start: int
+    stop: int | None = None
+    num_mark_bytes: int = 0
+    finish_reason: str = ""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the model still thinks."""
+        return self.stop is None
+
+    def data(self, token_ids: Sequence[int], tokenizer: Tokenizer) -> bytes:
+        """Return its bytes in a row, without the mark."""
+        data = tokenizer.text_bytes(token_ids[self.start : self.stop])
+        return data[: max(len(data) - self.num_mark_bytes, 0)]
+
+
+@dataclass(frozen=True, slots=True)
 class WrittenPiece:
     """The span that was generated last on a row, and what is needed to resume it.
 
@@ -213,6 +246,7 @@ class WrittenPiece:
         exclusions: the token ids that may not be drawn again, by position.
         stop: the stop text or stop token that ended it; None where neither did.
         healed: how many bytes at its beginning the row had before; token healing generated them anew, see `healing`.
+        thoughts: what the model has thought before it; while it thinks the span itself. None without `thinking`.
     """
 
     start: int
@@ -222,6 +256,12 @@ class WrittenPiece:
     exclusions: Exclusions = NO_EXCLUSIONS
     stop: str | int | None = None
     healed: int = 0
+    thoughts: Thoughts | None = None
+
+    @property
+    def is_thinking(self) -> bool:
+        """Whether the span was cut while the model thought, before its answer began."""
+        return self.thoughts is not None and self.thoughts.is_open
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -246,6 +246,15 @@ def extended(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
     return row.append([*letters, *token_ids], reset=False)
 
 
+def encoded_after(token_ids: Sequence[int], given: Tokens, tokenizer: Tokenizer) -> list[int]:
+    """Return the ids of a text after tokens of which one has text, as `extended` appends it."""
+    text, special = split_special(given, tokenizer)
+    return [
+        *encode_letters(text, tokenizer, token_ids),
+        *(tokenizer.encode_special(special) if special else ()),
+    ]
+
+
 def split_special(given: str | Tokens, tokenizer: Tokenizer) -> tuple[str, str]:
     """Return the text up to the first special token, and the rest; the rest is empty where there is none, or text is a `str`."""
     text = given if isinstance(given, str) else given.text

@@ -241,6 +241,18 @@ class StateViews(Immutable):
         return [[row.piece.stop if row.piece else None for row in group] for group in self.rows]
 
     @property
+    def thoughts(self) -> str | list[list[str]]:
+        """What the model has thought before the last generated span, without marks, see `Thinking`; in the form of `generated`."""
+        texts = self._grid(lambda row: _thoughts_of(row, self.tokenizer))
+        return texts[0][0] if len(self._flat) == 1 else texts
+
+    @property
+    def thought_reasons(self) -> list[list[str]]:
+        """B lists of S: why the thoughts of each row have ended: `stop` if the model ended them, `length` at their limit; else empty."""
+        found = self._grid(lambda row: None if row.piece is None else row.piece.thoughts)
+        return [["" if thoughts is None else thoughts.finish_reason for thoughts in group] for group in found]
+
+    @property
     def generated(self) -> str | list[list[str]]:
         """What came after the prompt, text that was added included: one text for a state of one row, else B lists of S texts.
 
@@ -347,6 +359,12 @@ class StateViews(Immutable):
         for line, row in zip(out.flatten(0, 1), self._flat, strict=True):
             line[len(line) - len(row.token_ids) :] = torch.tensor(list(getattr(row, name)), dtype=dtype)
         return out
+
+
+def _thoughts_of(row: StateRow, tokenizer: Tokenizer) -> str:
+    if row.piece is None or row.piece.thoughts is None:
+        return ""
+    return row.piece.thoughts.data(row.token_ids, tokenizer).decode(errors="replace")
 
 
 def _spans_of(row: StateRow, tokenizer: Tokenizer) -> list[Span]:

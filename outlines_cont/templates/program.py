@@ -25,7 +25,9 @@ from jinja2 import pass_context
 from jinja2.environment import Template as JinjaTemplate
 
 from outlines_cont.budget import Budget
+from outlines_cont.engine.engine import Engine, engine_of
 from outlines_cont.engine.job import Step, Task
+from outlines_cont.engine.row import Row
 from outlines_cont.errors import EmptyPrompt, ForkBudgetError, TemplateError, TokenBudgetError, with_result
 from outlines_cont.events.event import StreamEvent, StreamOptions
 from outlines_cont.generation.call import Call
@@ -38,7 +40,7 @@ from outlines_cont.models.tokenizer.special_names import SpecialNames, control_n
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import RandomStream, Rng
-from outlines_cont.state.row import StateRow
+from outlines_cont.state.row import StateRow, written
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.state.text import kept_tokens
 from outlines_cont.state.tokens import Tokens, check_length, prompt_ids, prompt_row
@@ -216,7 +218,6 @@ class TemplateProgram:
     """One run of a template.
 
     Attributes:
-        is_over: whether it has ended.
         error: the error it failed with, or None.
     """
 
@@ -230,7 +231,6 @@ class TemplateProgram:
         shown: StreamOptions | None = None,
     ) -> None:
         self.error: Exception | None = None
-        self.is_over = False
         self._shown = shown
         self._settings = settings
         self._template = template
@@ -245,7 +245,7 @@ class TemplateProgram:
         self._captures: dict[str, list[Any]] = {}
         self._reasons: dict[str, list[str]] = {}
         self._call: Call | None = None  # which generates a span
-        self._paused: Call | None = None  # whose row waits in its batch for the next span
+        self._row: Row | None = None  # which waits in its batch for the next span
         self._at: SourcePlace | None = None  # the position of the generator that runs
         self._limit: int | None = None  # of the tokens of the piece, if the budget has set it
 
@@ -288,10 +288,9 @@ class TemplateProgram:
                 with suppress(Exception):  # the first error counts
                     yield from self._leave_batch()
         finally:
-            self.is_over = True  # only now: the forced end of the last span may have been scored in the last step
             main.close()
-            if self._paused is not None:
-                self._paused.cancel()
+            if self._row is not None:
+                self._engine.cancel(self._engine.release(self._row))
         yield from self._take_news()
 
     def result(self) -> TemplateResult:
@@ -344,18 +343,18 @@ class TemplateProgram:
             yield from self._leave_batch()
         self._flush()
         yield from self._take_news()
-        before, options = self._current_state(), self._limit_tokens(piece.options)
-        call = self._call = Call(generator, before, options, rng=piece.rng, stays=stays, after=self._paused)
-        if call.rows[0] is not None:
-            self._paused = None  # its row was taken over
+        before, options = self._current_state(), self._limit_tokens(piece)
+        call = self._call = Call(generator, before, options, rng=piece.rng, stays=stays, row=self._row)
+        self._row = self._row if call.rows[0] is None else None
         events = None if self._shown is None or _is_search(generator) else RunEvents(call, self._shown)
-        step = Step(call.submit(), call.take_paused if stays else events.pull if events is not None else None)
-        paused: Sequence[StateRow] = ()
+        step = Step(call.submit(), events.pull if events is not None else None)
+        marks = _ShownMarks(call, len(before.rows[0][0].token_ids))
         try:
-            while not (step.is_over or paused):
+            while not step.is_over:
                 yield step
-                paused = step.found if stays else ()
-                for event in () if stays else step.found:
+                for event in step.found:
+                    if mark := marks.before(event):
+                        yield TemplateEvent(mark)
                     yield TemplateEvent(event.text, piece.name, event)
                 self._usage.check_time()
         except BaseException:  # the text so far is kept
@@ -364,8 +363,8 @@ class TemplateProgram:
             raise
         finally:
             self._call = None
-        self._paused = call if paused else self._paused
-        state = call.collect(paused)
+            self._row = next((row for row in call.rows if row is not None and row.is_paused), self._row)
+        state = call.collect()
         state = state.best() if isinstance(generator.sampler, BeamSearch) else state
         row = state.rows[0][0]
         self._state = state if row.error is None else _refreshed(before, row)
@@ -380,9 +379,13 @@ class TemplateProgram:
             self._reasons.setdefault(piece.name, []).append(row.finish_reason)
         return value
 
-    def _limit_tokens(self, options: Options) -> Options:
-        """Return options with at most as many tokens as the budget has left."""
-        limit, used = self._settings.budget.tokens, self._num_tokens
+    def _limit_tokens(self, piece: TemplatePiece) -> Options:
+        """Return the options of a span with at most as many tokens as the budget has left; thoughts have as many at most."""
+        limit, used, options = self._settings.budget.tokens, self._num_tokens, piece.options
+        thinking = piece.generator.thinking_of(options)
+        if limit is not None and thinking is not None and used < limit:
+            most = limit - used if thinking.max_tokens is None else min(thinking.max_tokens, limit - used)
+            options = replace(options, thinking=replace(thinking, max_tokens=most))
         self._limit = None
         if limit is None or (options.max_tokens is not None and used + options.max_tokens <= limit):
             return options
@@ -396,22 +399,20 @@ class TemplateProgram:
         return 0 if self._state is None else len(self._state.rows[0][0].token_ids) - self._num_given
 
     def _leave_batch(self) -> Generator[Step, None, None]:
-        """Let a paused row leave its batch, so that the state has its keys and values."""
-        call, self._paused = self._paused, None
-        if call is None or self._state is None:
+        """Let the row leave its batch, so that the state has its keys and values."""
+        row, self._row = self._row, None
+        if row is None or self._state is None:
             return
-        step = Step(call.release())
-        try:
-            while not step.is_over:
-                yield step
-        finally:
-            call.cancel()
-        row, known = step.job.done[0], self._state.rows[0][0]
-        if row.error is not None:  # in the forward for the scores
-            raise row.error
-        rest = known.token_ids[len(row.token_ids) :]
-        row = row.append(rest, reset=True) if rest else replace(row, value=known.value)
-        self._state = replace(self._state, rows=((row,),))
+        job = self._engine.release(row)
+        yield from self._engine.steps(job)
+        error = job.done[0].error
+        if error is not None:  # in the forward for the scores
+            raise error
+        self._state = _refreshed(self._state, job.done[0])
+
+    @property
+    def _engine(self) -> Engine:
+        return engine_of(self._settings.model)
 
     def _take_news(self) -> Iterator[TemplateEvent]:
         news, self._news = self._news, []
@@ -452,6 +453,30 @@ class TemplateProgram:
         return shaped | {name: [] for name in sorted(lists - shaped.keys())}
 
 
+class _ShownMarks:
+    """The marks around the thoughts of a span, which are part of the text, and of no event of the row."""
+
+    def __init__(self, call: Call, num_given: int) -> None:
+        self._call, self._num_given = call, num_given
+        self._has_begun = self._has_ended = False
+
+    def before(self, event: StreamEvent) -> str:
+        """Return what comes before an event; mostly nothing."""
+        (row,) = self._call.rows
+        thoughts = None if row is None else row.piece.thoughts
+        if row is None or thoughts is None or self._has_ended:
+            return ""
+        ids, tokenizer = row.token_ids, self._call.maker.model.tokenizer
+        found = b"" if self._has_begun else b"".join(written(ids[self._num_given : thoughts.start], tokenizer))
+        self._has_begun = True
+        if not event.is_thought:
+            self._has_ended = True
+            found += b"".join(written(ids[thoughts.start : row.piece_start], tokenizer))[
+                len(thoughts.data(ids, tokenizer)) :
+            ]
+        return found.decode(errors="replace")
+
+
 @coroutine
 def _ask(piece: TemplatePiece) -> Generator[TemplatePiece, Any, Any]:
     return (yield piece)
@@ -462,12 +487,14 @@ def _is_search(generator: PieceMaker) -> bool:
     return isinstance(generator.sampler, BeamSearch | BestOf)
 
 
-def _refreshed(state: SequenceState, longer: StateRow) -> SequenceState:
-    """Return a state of one row with the log-probabilities, keys and values that a longer row has of its tokens."""
+def _refreshed(state: SequenceState, fed: StateRow) -> SequenceState:
+    """Return a state of one row with the log-probabilities, keys, values and logits that another has of the tokens they have in common."""
     row = state.rows[0][0]
-    count = len(row.token_ids)
-    if longer.token_ids[:count] != row.token_ids:
+    count = min(len(row.token_ids), len(fed.token_ids))
+    if fed.token_ids[:count] != row.token_ids[:count]:
         return state
-    kept = kept_tokens(longer, count)
-    fresh = replace(row, kv=kept.kv, logprobs=kept.logprobs, unscored=kept.unscored)
+    kept = kept_tokens(fed, count)
+    logits = kept.logits if count == len(row.token_ids) and fed.error is None else None
+    logprobs = kept.logprobs + row.logprobs[count:]
+    fresh = replace(row, kv=kept.kv, logits=logits, logprobs=logprobs, unscored=kept.unscored)
     return replace(state, rows=((fresh,),))

@@ -5,42 +5,23 @@ one event; leaving a `for` loop ends the run, but an `async for` loop only with 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable
-from itertools import islice
 
 from outlines_cont.engine.engine import Engine, engine_of
-from outlines_cont.engine.job import Step, Task
+from outlines_cont.engine.job import Task
+from outlines_cont.engine.window import Room, Window
 from outlines_cont.generation.stream import TaskStream
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.templates.program import TemplateProgram, TemplateResult
 
 
 def together(engine: Engine, programs: Iterable[TemplateProgram]) -> Task:
-    """Return programs as one task, whose items are their results, in order; each goes on as soon as its own generated span has ended.
+    """Return programs as one task, whose items are they themselves, in order, after their end.
 
     Twice as many as the engine has rows run together; up to four times as many are kept until those before them have ended.
     """
-    source, window, is_exhausted = iter(programs), 2 * engine.max_rows, False
-    in_order: deque[TemplateProgram] = deque()
-    running: dict[Task, Step | None] = {}
-    try:
-        while running or not is_exhausted:
-            room = min(window - len(running), 4 * window - len(in_order))
-            found = [*islice(source, room)]
-            is_exhausted = len(found) < room
-            in_order.extend(found)
-            running.update((program.task(), None) for program in found)
-            running = {task: step for task in running if (step := next(task, None)) is not None}
-            while in_order and in_order[0].is_over:
-                yield in_order.popleft().result()
-            steps = [step for step in running.values() if step is not None]
-            yield from steps[:1]
-            for step in steps[1:]:
-                step.note()
-    finally:
-        for task in running:
-            task.close()
+    room = Room(2 * engine.max_rows)
+    return Window(programs, room, ahead=4 * room.size).task()
 
 
 class TemplateStream(TaskStream):

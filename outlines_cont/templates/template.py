@@ -177,7 +177,7 @@ class Template:
         several = rows is not None
         programs = self._programs(model, rows, values, state, rng, sampler, budget)
         engine = engine_of(model)
-        results = list(engine.items(together(engine, programs)))
+        results = [program.result() for program in engine.items(together(engine, programs))]
         return results if several else results[0].check()
 
     async def arun(
@@ -196,7 +196,7 @@ class Template:
         several = rows is not None
         programs = self._programs(model, rows, values, state, rng, sampler, budget)
         engine = engine_of(model)
-        results = [result async for result in engine.async_items(together(engine, programs))]
+        results = [program.result() async for program in engine.async_items(together(engine, programs))]
         return results if several else results[0].check()
 
     def iterate(
@@ -216,7 +216,7 @@ class Template:
         """
         programs = self._programs(model, rows, values, state, rng, sampler, budget)
         engine = engine_of(model)
-        return engine.items(together(engine, programs))
+        return (program.result() for program in engine.items(together(engine, programs)))
 
     def stream(
         self,

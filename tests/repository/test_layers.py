@@ -49,13 +49,13 @@ engine.drawing       <- policies sampling
 adapters             <- engine.drawing fsm fsm.automaton fsm.schema fsm.tokens models.tokenizer policies
 engine.drafting      <- engine.drawing policies sampling
 drafts               <- engine.drafting engine.drawing kv policies sampling
-engine               <- engine.drafting engine.drawing kv policies samplers sampling state
+engine               <- engine.drafting engine.drawing kv models.tokenizer policies samplers sampling state
 models               <- engine kv models.tokenizer
 streams              <- engine.drawing models.tokenizer policies sampling text_search
 conversation         <- engine engine.drawing fsm fsm.expression kv models policies samplers sampling state
 events               <- samplers sampling
 chats                <- events fsm fsm.schema models.tokenizer state
-generation           <- chats drafts engine events fsm policies samplers sampling state streams
+generation           <- chats drafts engine events fsm models.tokenizer policies samplers sampling state streams
 generate             <- drafts events fsm fsm.automaton fsm.expression fsm.schema generation policies samplers
                         sampling
 continuation         <- events generate generation sampling state
@@ -64,10 +64,11 @@ chat                 <- chats events fsm generate generation replies samplers sa
 programs             <- engine policies sampling state
 control              <- drafts engine fsm generate generation models.tokenizer policies programs samplers sampling
                         state
-pipelines            <- chat events fsm generate generation models.tokenizer samplers sampling state
+pipelines            <- chat engine events fsm generate generation models.tokenizer samplers sampling state
 templates            <- engine events fsm generate generation models.tokenizer policies samplers sampling state
+serve                <- chat continuation engine events fsm generate policies samplers
 cli                  <- chat continuation fsm fsm.automaton generate generation models outlines_cont
-                        pipelines samplers sampling state templates
+                        pipelines samplers sampling serve state templates
 """
 
 # The most modules that a chain of imports has, in each package; ten is the aim, and no chain may grow.

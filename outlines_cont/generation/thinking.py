@@ -1,0 +1,146 @@
+"""`Thinking`: how a model thinks before its answer: the marks around its thoughts, a limit, a sampler.
+
+`marks_of` finds marks: by the text that a chat template writes for a message with a reasoning, else known marks that are in the template or
+that are tokens.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from operator import eq
+from typing import Any
+
+from outlines_cont.chats.template import ChatTemplate
+from outlines_cont.checks import check, check_int
+from outlines_cont.errors import ChatError, NoChatTemplate, OptionError, TokenizerError
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.models.tokenizer.special_names import control_names_of
+from outlines_cont.samplers import BeamSearch, BestOf
+from outlines_cont.sampling.params import Sampler
+from outlines_cont.state.row import shown_text
+
+DEFAULT_MAX_THOUGHTS = 2048
+
+# Of models whose templates do not write the reasoning of a message.
+_KNOWN = (
+    ("<think>\n", "\n</think>\n\n"),
+    ("[THINK]", "[/THINK]"),
+    ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<seed:think>", "</seed:think>"),
+    ("<thinking>\n", "\n</thinking>\n\n"),
+    ("<reasoning>\n", "\n</reasoning>\n\n"),
+)
+_THOUGHT, _ANSWER = "onethought", "oneanswer"
+_LAST_TAG, _LAST_WORD = re.compile(r"(?:<[^<>\s]+>|\[[A-Z_]+\])\s*\Z"), re.compile(r"\S+\s*\Z")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Thinking:
+    """How a model thinks before its answer; `thinking=True` is `Thinking()`.
+
+    Attributes:
+        begin: the mark that begins the thoughts, such as `"<think>\\n"`; appended before them, unless the prompt ends inside of thoughts.
+            None, for both marks, finds them in the chat template, or among the tokens of the model.
+        end: the mark that ends them, such as `"\\n</think>\\n\\n"`. The model ends its thoughts by this text without the white space
+            around it, or, if it begins with a special token, by that token; what follows of the mark is appended.
+        max_tokens: the most tokens of the thoughts; then `end` is appended, as where the model ends its text. None is up to the context.
+        sampler: how the thoughts are drawn; None for the sampler of the answer.
+    """
+
+    begin: str | None = None
+    end: str | None = None
+    max_tokens: int | None = DEFAULT_MAX_THOUGHTS
+    sampler: Sampler | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("begin", "end"):
+            mark = getattr(self, name)
+            check(name, mark, mark is None or isinstance(mark, str), "a text, or None")
+        both = (self.begin is None) == (self.end is None)
+        check(
+            "end",
+            self.end,
+            both and (self.end is None or bool(self.end.strip())),
+            "a mark that is not blank, given together with `begin`,",
+        )
+        check_int("max_tokens", self.max_tokens, 1, is_optional=True)
+        sampler: Any = self.sampler
+        draws = sampler is None or (getattr(sampler, "num_samples", 0) in (None, 1) and not isinstance(sampler, type))
+        is_plain = draws and not isinstance(sampler, BeamSearch | BestOf)
+        check("sampler", sampler, is_plain, "a sampler that draws one text, such as `samplers.multinomial()`,")
+
+    @classmethod
+    def of(cls, given: Any, option: str = "thinking") -> Thinking | None:
+        """Return the value of an option `thinking`: a `Thinking`, True, or False or None for none."""
+        expected = "True, or a `Thinking(begin=..., end=...)`,"
+        check(option, given, given is None or isinstance(given, bool | Thinking), expected)
+        return cls() if given is True else given or None
+
+    def with_marks(self, template: ChatTemplate) -> Thinking:
+        """Return the same with the marks of a chat template, if it has none."""
+        if self.end is not None:
+            return self
+        begin, end = _known_marks(template.model, template)
+        return replace(self, begin=begin, end=end)
+
+    def marks(self, model: LanguageModel) -> tuple[str, str]:
+        """Return its marks, or those that are found for a model; raise `OptionError` if there are none."""
+        return (self.begin or "", self.end) if self.end is not None else _known_marks(model, None)
+
+
+def _known_marks(model: LanguageModel, template: ChatTemplate | None) -> tuple[str, str]:
+    known: dict[Any, tuple[str, str]] = model.memo.setdefault("thinking_marks", {})
+    key = None if template is None else template.source
+    if key not in known:
+        known[key] = marks_of(model, template)
+    return known[key]
+
+
+def marks_of(model: LanguageModel, template: ChatTemplate | None = None) -> tuple[str, str]:
+    """Return the marks between which a model thinks, with the white space that belongs to them; `template` in place of its own.
+
+    Raises:
+        OptionError: none are known.
+    """
+    if template is None:
+        try:
+            template = ChatTemplate.of(model, None, {})
+        except NoChatTemplate:
+            template = None
+    found = None if template is None else _marks_in(template)
+    if found is not None:
+        return found
+    source, names = (template and template.source) or "", control_names_of(model.tokenizer)
+    for is_there in (source.__contains__, names.count_in):
+        for begin, end in _KNOWN:
+            if is_there(begin.strip()) and is_there(end.strip()):
+                return begin, end
+    raise OptionError(
+        f"expected a model that thinks, whose marks stand in its chat template or among its tokens, got {model!r}. Pass them: "
+        '`thinking=Thinking(begin="<think>\\n", end="\\n</think>\\n\\n")`.',
+        "thinking",
+    )
+
+
+def _marks_in(template: ChatTemplate) -> tuple[str, str] | None:
+    """Return the marks that a template writes around the reasoning of a reply; None if it writes none."""
+    tokenizer = template.model.tokenizer
+    asked = [{"role": "user", "content": "x"}]
+    reply = {"role": "assistant", "content": _ANSWER, "reasoning_content": _THOUGHT}
+    try:
+        opened = shown_text(template.token_ids(asked, is_open=True), tokenizer)
+        whole = shown_text(template.token_ids([*asked, reply]), tokenizer)
+    except (ChatError, TokenizerError):
+        return None
+    before, has_thought, rest = whole.partition(_THOUGHT)
+    end, has_answer, _ = rest.partition(_ANSWER)
+    if not has_thought or not has_answer or not end.strip():
+        return None
+    begin = before[sum(takewhile(bool, map(eq, opened, before))) :]
+    if not begin.strip():  # the prompt of a reply has it already
+        last = _LAST_TAG.search(before) or _LAST_WORD.search(before)
+        begin = "" if last is None else last[0]
+    return begin, end

@@ -1,0 +1,188 @@
+"""`OpenThinking`: a `Thinking` for one model: thoughts as a piece, free text up to the mark that ends them.
+
+`ThinkingProgram`: the program of a row that thinks: when its thoughts have ended, it appends what is missing of the mark, and begins the
+answer in the same row, as a new row would after the same tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from outlines_cont.engine.piece import Piece
+from outlines_cont.engine.row import Row, RowProgram
+from outlines_cont.engine.steering import follow_policies
+from outlines_cont.errors import ContextLengthError
+from outlines_cont.generation.thinking import Thinking
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.models.tokenizer.special_names import control_names_of, special_names_of
+from outlines_cont.policies.branch import FREE, Branch, TokenSet
+from outlines_cont.policies.policy import Policy, RowView
+from outlines_cont.policies.stop import FreeText, StopAt
+from outlines_cont.sampling.params import Sampler
+from outlines_cont.state.row import APPENDED, StateRow, Thoughts, WrittenPiece, shown_text
+from outlines_cont.state.text import encoded_after, extended
+from outlines_cont.state.tokens import Tokens
+
+
+class _EndToken(Policy[bool]):
+    """Stops after a special token; its state is whether that was drawn."""
+
+    def __init__(self, token_id: int, name: str) -> None:
+        self._token_id, self._name = token_id, name
+
+    def initial(self, row: RowView) -> bool:
+        """Return that it was not drawn."""
+        return False
+
+    def advance(self, state: bool, token_id: int) -> bool:
+        """Return whether it is drawn now, or was before."""
+        return state or token_id == self._token_id
+
+    def branches(self, state: bool, row: RowView) -> list[Branch]:
+        """Return free sampling, and no branch after the token."""
+        return [] if state else FREE
+
+    def stop(self, state: bool) -> str | None:
+        """Return the name of the token, if it was drawn."""
+        return self._name if state else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenThinking:
+    """`Thinking` for a model, with its marks."""
+
+    model: LanguageModel
+    begin: str
+    end: str
+    max_tokens: int | None
+    sampler: Sampler | None
+
+    @classmethod
+    def of(cls, thinking: Thinking, model: LanguageModel) -> OpenThinking:
+        """Return a `Thinking` for a model; raise `OptionError` if no marks were given, and none are found."""
+        begin, end = thinking.marks(model)
+        return cls(model, begin, end, thinking.max_tokens, thinking.sampler)
+
+    @property
+    def end_name(self) -> str | None:
+        """The special token that begins the mark at the end, if one does."""
+        mark = self.end.strip()
+        name = special_names_of(self.model.tokenizer).first_in(mark)
+        return name if name is not None and mark.startswith(name) else None
+
+    @property
+    def end_text(self) -> str:
+        """By what the model ends its thoughts: a special token, or the mark without white space."""
+        return self.end_name or self.end.strip()
+
+    def opened(self, row: StateRow) -> StateRow:
+        """Return a row to be continued with thoughts: with the mark that begins them, unless it ends inside of thoughts.
+
+        Raises:
+            ContextLengthError: there is no room for the mark.
+        """
+        if not self.begin or self._is_open(row):
+            return row
+        found = extended(row, Tokens(self.begin, special=True), self.model.tokenizer)
+        limit = self.model.context_length
+        if limit is not None and len(found.token_ids) >= limit:
+            raise ContextLengthError(
+                f"expected a prompt of fewer than {limit} tokens, the context of the model, with the mark {self.begin!r} after it, "
+                f"got {len(found.token_ids)}. Shorten the prompt, or use a model with a longer context.",
+                len(found.token_ids),
+                limit,
+            )
+        return found
+
+    def _is_open(self, row: StateRow) -> bool:
+        """Return whether thoughts have begun in the last message, and have not ended."""
+        tokenizer, token_ids, begin = self.model.tokenizer, list(row.token_ids), self.begin.strip()
+        if control_names_of(tokenizer).count_in(begin):  # tokens, not letters that look like them
+            first, last = (_last_place(tokenizer.encode_special(mark), token_ids) for mark in (begin, self.end_text))
+            return first > last
+        # Letters count in the text after the last special token, since others may have written them before.
+        table = tokenizer.token_bytes
+        start = next((i for i in range(len(token_ids), 0, -1) if table[token_ids[i - 1]] is None), 0)
+        text = shown_text(token_ids[start:], tokenizer)
+        return text.rfind(begin) > text.rfind(self.end_text)
+
+    def piece(self, answer: Piece, written: int = 0) -> Piece:
+        """Return the thoughts before an answer as a piece, of which `written` tokens are there already."""
+        tokenizer, name = self.model.tokenizer, self.end_name
+        free = FreeText.of_model(self.model)
+        policies: list[Policy[Any]] = [free, StopAt(self.end_text, tokenizer, keep=True)]
+        if name is not None:
+            token_id = min(i for i, one in tokenizer.special_tokens.items() if one == name)
+            mask = TokenSet.of_bitmask((free.token_ids | TokenSet.of([token_id])).bitmask(self.model.vocab_size))
+            policies = [replace(free, token_ids=mask, spelling=lambda _: [Branch(sample_mask=mask)])]
+            policies.append(_EndToken(token_id, name))
+        return replace(
+            answer,
+            policies=policies,
+            sampler=self.sampler or answer.sampler,
+            max_tokens=None if self.max_tokens is None else max(self.max_tokens - written, 0),
+            min_tokens=0,
+        )
+
+    def rest(self, stop: str | int | None, token_ids: Sequence[int]) -> list[int]:
+        """Return the tokens to append to a row whose thoughts have ended, by the text `stop` or without it."""
+        rest = self.end if stop != self.end_text else self.end[self.end.index(self.end_text) + len(self.end_text) :]
+        return encoded_after(token_ids, Tokens(rest, special=True), self.model.tokenizer)
+
+
+def _last_place(part: list[int], token_ids: list[int]) -> int:
+    """Return the last index at which `part` occurs in ids; -1 if it does not."""
+    return next((i for i in range(len(token_ids) - len(part), -1, -1) if token_ids[i : i + len(part)] == part), -1)
+
+
+class ThinkingProgram(RowProgram):
+    """The program of a row that thinks; when its thoughts have ended, it begins the answer, and leaves the row."""
+
+    def __init__(self, thinking: OpenThinking, answer: Piece, *, ends_row: bool) -> None:
+        self._thinking, self._answer, self._ends_row = thinking, answer, ends_row
+
+    @classmethod
+    def begin(
+        cls, row: Row, thinking: OpenThinking, answer: Piece, written: WrittenPiece | None, *, ends_row: bool
+    ) -> None:
+        """Let a row whose piece is its thoughts go on with an answer; `written` is the piece that it resumes, if it does."""
+        row.program = cls(thinking, answer, ends_row=ends_row)
+        if written is None:
+            row.piece.thoughts = Thoughts(row.piece_start)
+
+    def plan(self, row: Row) -> None:
+        """Follow the policies of the thoughts, and those of the answer where these end."""
+        follow_policies(row)
+        if row.has_ended and row.error is None:
+            self._end(row)
+
+    def _end(self, row: Row) -> None:
+        piece, thinking = row.piece, self._thinking
+        rest = thinking.rest(piece.stop, row.token_ids)
+        room = piece.limits.context_room(row.length)
+        row.program = None
+        if room is not None and room < len(rest):
+            piece.ends_row = self._ends_row
+            row.end("length")
+            row.leave_when_scored()
+            return
+        thoughts = self._ended(row)
+        row.append_known(rest, APPENDED)
+        row.feed.settle()
+        row.begin(self._answer, ends_row=self._ends_row)
+        row.piece.thoughts = thoughts
+        if piece.text.final is not None:  # a stream shows the row
+            row.hold()
+        follow_policies(row)
+
+    def _ended(self, row: Row) -> Thoughts:
+        """Return the thoughts of a row that have just ended."""
+        before, reason = row.piece.thoughts, row.piece.finish_reason
+        assert before is not None
+        stop, num_mark = row.length, 0
+        if row.piece.stop == self._thinking.end_text:
+            is_token = self._thinking.end_name is not None
+            stop, num_mark = (stop - 1, 0) if is_token else (stop, len(self._thinking.end_text.encode()))
+        return Thoughts(before.start, stop, num_mark, reason)

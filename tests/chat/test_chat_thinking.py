@@ -1,0 +1,155 @@
+"""Conversations whose replies have thoughts: the message, what the template keeps of them, what is fed."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+
+from outlines_cont import Chat, Template, Thinking, generate, samplers
+from outlines_cont.errors import OptionError
+from outlines_cont.generation.thinking import marks_of
+from tests.chat_models import GPT_OSS, PLAIN, QWEN3, QWEN3_OPEN, QWEN3_REASONING, chat_model
+
+THINK = ("<think>\n", "\n</think>\n\n")
+SHORT = Thinking(max_tokens=6, sampler=samplers.multinomial())
+
+
+def ids_of(chat: Chat) -> list[int]:
+    return [*chat.state.rows[0][0].token_ids]
+
+
+@pytest.mark.parametrize(
+    ("kind", "template", "marks"),
+    [
+        ("Qwen3", QWEN3, THINK),
+        ("Qwen3", QWEN3_REASONING, THINK),
+        ("Qwen3", QWEN3_OPEN, THINK),
+        ("gpt-oss", GPT_OSS, ("<|channel|>analysis<|message|>", "<|end|><|start|>assistant<|channel|>final<|message|>")),
+        ("Qwen3", PLAIN, THINK),  # by its tokens
+        ("plain", PLAIN + "{# '[THINK]' '[/THINK]' #}", ("[THINK]", "[/THINK]")),
+    ],
+)
+def test_marks_are_found(kind: str, template: str, marks: tuple[str, str]) -> None:
+    model = chat_model(kind)
+    assert marks_of(model, Chat(model, template=template)._format.template) == marks
+
+
+def test_a_model_without_marks_is_refused() -> None:
+    with pytest.raises(OptionError, match="marks"):
+        Chat(chat_model("plain")).user("Hi").assistant(thinking=True, max_tokens=3)
+
+
+@pytest.mark.parametrize(("kind", "template"), [("Qwen3", QWEN3_REASONING), ("Qwen3", QWEN3_OPEN), ("gpt-oss", GPT_OSS), ("plain", PLAIN)])
+def test_a_reply_has_its_thoughts_beside_its_content(kind: str, template: str) -> None:
+    model = chat_model(kind)
+    thinking = SHORT if kind != "plain" else Thinking(begin="[T]", end="[/T]", max_tokens=6)
+    asked = Chat(model, template=template, rng=3).user("How much is it?")
+    chat = asked.assistant(generate.choice(model, ["Ten.", "Twenty."]), thinking=thinking)
+    message = chat.messages[-1]
+    assert message["content"] == chat.value
+    assert chat.value in ("Ten.", "Twenty.")
+    assert message["reasoning_content"] == chat.thoughts == chat.state.thoughts.strip() != ""
+    begin = thinking.begin or marks_of(model, asked._format.template)[0]
+    end = thinking.end or marks_of(model, asked._format.template)[1]
+    before = str(asked.state).removesuffix(begin) + begin
+    assert str(chat.state) == before + str(chat.state.thoughts) + end + chat.value
+    assert chat.state.thought_reasons in ([["length"]], [["stop"]])
+    assert Chat(model, template=template).user("Hi").assistant("Yes.").thoughts == ""
+
+
+def test_a_template_that_drops_thoughts_keeps_the_cache_before_them() -> None:
+    model = chat_model("Qwen3")
+    asked = Chat(model, template=QWEN3_REASONING, rng=1).user("How much is it?")
+    begin = len(ids_of(asked))
+    say = generate.choice(model, ["Ten.", "Twenty."])
+    chat = asked.assistant(say, thinking=SHORT)
+    with model.meter() as meter:
+        chat = chat.user("So much?").assistant(say, thinking=SHORT).user("Why?").assistant(say, thinking=SHORT)
+    assert str(chat.state).count("<think>") == 1
+    assert [bool(message.get("reasoning_content")) for message in chat.messages] == [False, True] * 3
+    # What is fed again is less than all of it by the turns before.
+    assert meter.recomputed_tokens == 0
+    assert meter.reused_tokens >= 2 * begin
+
+
+def test_thoughts_that_the_template_keeps_are_not_fed_again() -> None:
+    model = chat_model("gpt-oss")
+    keeps = GPT_OSS.replace("m.thinking and loop.last", "m.thinking")
+    say = generate.choice(model, ["Ten.", "Twenty."])
+    chat = Chat(model, template=keeps, rng=1).user("How much is it?").assistant(say, thinking=SHORT)
+    length = len(ids_of(chat))
+    asked = chat.user("So much?")
+    assert ids_of(asked)[:length] == ids_of(chat)
+    assert int(asked.state.cached) >= length - 1
+
+
+def test_thoughts_come_before_a_call_of_a_tool() -> None:
+    def weather(city: Literal["Paris", "Oslo"]) -> str:
+        """Tell the weather."""
+        return f"Rain in {city}."
+
+    model = chat_model("Qwen3")
+    chat = Chat(model, template=QWEN3_REASONING, tools=[weather], rng=2).user("Do I need an umbrella?")
+    calling = generate.fsm(model, "<tool_call>")
+    called = chat.assistant(calling, tools=[weather], thinking=SHORT, max_tokens=60)
+    (call,) = called.tool_calls
+    assert call.run() == f"Rain in {call.arguments['city']}."
+    assert called.thoughts
+    assert called.messages[-1]["content"] == ""
+    answered = called.tool(call.run())
+    # The template keeps the thoughts of a turn until the next question.
+    assert f"<think>\n{called.thoughts}\n</think>\n\n" in str(answered.state)
+    done = answered.assistant(generate.choice(model, ["Yes.", "No."]))
+    assert "<think>" not in str(done.user("Thanks.").state)
+
+    stream = chat.stream(calling, tools=[weather], thinking=SHORT, max_tokens=60)
+    events = [*stream]
+    assert "".join(event.text for event in events if event.is_thought).strip() == stream.chat.thoughts
+    assert "".join(event.text for event in events if not event.is_thought) == ""
+    assert [call.name for call in stream.chat.tool_calls] == ["weather"]
+
+
+@pytest.mark.parametrize("stop_after", [1, 4, 7, 9])
+def test_a_reply_that_was_left_is_resumed(stop_after: int) -> None:
+    model = chat_model("Qwen3")
+    say = generate.regex(model, "[a-z]{8}", thinking=SHORT)
+    asked = Chat(model, template=QWEN3_REASONING, rng=4).user("Hi")
+    whole = asked.assistant(say)
+    stream = asked.stream(say)
+    for number, _ in enumerate(stream):
+        if number == stop_after:
+            break
+    left = stream.chat
+    if left.finish_reason != "length":
+        assert stop_after > 8
+        return
+    assert left.value is None
+    resumed = left.resume(say)
+    assert ids_of(resumed) == ids_of(whole)
+    assert (resumed.messages, resumed.thoughts) == (whole.messages, whole.thoughts)
+
+
+def test_replies_of_a_batch_and_saved_ones_have_their_thoughts(tmp_path: Any) -> None:
+    model = chat_model("Qwen3")
+    say = generate.choice(model, ["Ten.", "Twenty."], thinking=SHORT)
+    asked = Chat(model, template=QWEN3_REASONING, rng=1).user("How much?")
+    first, second = Chat.replies(asked.fork(2), say)
+    assert first.thoughts != second.thoughts
+    first.save(tmp_path / "chat")
+    loaded = Chat.load(tmp_path / "chat", model, template=QWEN3_REASONING)
+    assert (loaded.thoughts, loaded.messages, ids_of(loaded)) == (first.thoughts, first.messages, ids_of(first))
+    again = loaded.user("Sure?").assistant(say)
+    assert ids_of(again)[: len(ids_of(asked))] == ids_of(asked)
+
+
+def test_a_span_of_a_template_thinks() -> None:
+    model = chat_model("Qwen3")
+    source = "So: {{ choice('kind', ['yes', 'no'], thinking=thinking) }}. And {{ gen('name', regex='[a-z]{3}') }}"
+    result = Template(source).run(model, thinking=SHORT, rng=3)
+    assert result.captures["kind"] in ("yes", "no")
+    assert result.text.startswith("So: <think>\n")
+    assert f"\n</think>\n\n{result.captures['kind']}. And {result.captures['name']}" in result.text
+    events = [*Template(source).stream(model, thinking=SHORT, rng=3)]
+    assert "".join(event.text for event in events) == result.text
+    assert "".join(event.event.text for event in events if event.event is not None and event.event.is_thought)
