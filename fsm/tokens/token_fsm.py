@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Literal, Protocol, Self
 from weakref import finalize
 
@@ -382,7 +383,18 @@ class TokenFSM:
                 RuntimeWarning,
                 stacklevel=stacklevel_of_user(),
             )
+            is_alive[self._special_ids(automaton)] = True
         return bitmask.pack(is_alive)
+
+    def _special_ids(self, automaton: Automaton) -> list[int]:
+        """The special tokens of the expression that an automaton can begin with, without a bound of work but that of each byte."""
+        vocabulary, found = self.vocabulary, list[int]()
+        for token_id, name in vocabulary.special_tokens.items() if self.expression.specials else ():
+            if name in self.expression.specials and vocabulary.spelled[token_id]:
+                with work.uncounted(), suppress(BudgetExceeded):
+                    if automaton.next_state(automaton.initial_state, vocabulary.spelled[token_id]) != DEAD:
+                        found.append(token_id)
+        return found
 
 
 def _check(expression: Expression, vocabulary: Vocabulary) -> None:

@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Sequence
 from functools import cache
 from random import Random
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from tests.walks import random_text
 
 try:
     import llguidance
+    import llguidance.gbnf_to_lark
 except ImportError:  # it is in the extra `bench`, not in that of the tests
     llguidance = None
 
@@ -134,32 +136,78 @@ def _their_text(matcher: Any, random: Random, steps: int = 400) -> list[int] | N
     return None
 
 
-@pytest.mark.skipif(llguidance is None, reason="llguidance is not installed (the extra `bench`)")
-@pytest.mark.parametrize("name", [*GRAMMARS, *PLAIN])
-def test_verdicts_are_those_of_llguidance(name: str) -> None:
-    language, matcher, random = _compiled(name), _matcher({**GRAMMARS, **PLAIN}[name]), Random(name)
+needs_llguidance = pytest.mark.skipif(llguidance is None, reason="llguidance is not installed (the extra `bench`)")
+
+
+def _accepted(matcher: Any, token_ids: Sequence[int]) -> bool:
+    matcher.reset()
+    accepted: bool = matcher.try_consume_tokens(list(token_ids)) == len(token_ids) and matcher.is_accepting()
+    return accepted
+
+
+def _compare(language: Expression, matcher: Any, random: Random, *, is_equal: bool = True) -> list[list[int]]:
+    """Compare the verdicts on random texts of both, and on texts that are nearly theirs; return the texts of llguidance."""
     for _ in range(25):
         text = random_text(language.node, random, steps=random.randrange(40))
-        ids = _ids(text)
-        matcher.reset()
-        assert matcher.try_consume_tokens(ids) == len(ids), text
-        assert matcher.is_accepting(), text
+        assert _accepted(matcher, _ids(text)), text
     theirs = [found for _ in range(40) if (found := _their_text(matcher, random)) is not None]
-    accepted = [language.accepts(_data(ids)) for ids in theirs]
     assert len(theirs) > 5
-    if name not in SPACES:
-        assert all(accepted), _data(theirs[accepted.index(False)])
-    # And on texts that are nearly theirs.
     for ids in theirs:
-        place = random.randrange(len(ids) + 1)
-        changed = [*ids[:place], *random.choice([[], [ids[0]] if ids else [], [ord("a")], [257]]), *ids[place + random.randrange(2) :]]
-        matcher.reset()
-        verdict = matcher.try_consume_tokens(changed) == len(changed) and matcher.is_accepting()
-        assert language.accepts(_data(changed)) <= verdict, _data(changed)
-        assert name in SPACES or language.accepts(_data(changed)) == verdict, _data(changed)
+        place, more = random.randrange(len(ids) + 1), random.choice([[], ids[:1], [ord("a")], [257]])
+        for text in (ids, [*ids[:place], *more, *ids[place + random.randrange(2) :]]):
+            ours, verdict = language.accepts(_data(text)), _accepted(matcher, text)
+            assert ours == verdict if is_equal else ours <= verdict, _data(text)
+    return theirs
 
 
-@pytest.mark.skipif(llguidance is None, reason="llguidance is not installed (the extra `bench`)")
+@needs_llguidance
+@pytest.mark.parametrize("name", [*GRAMMARS, *PLAIN])
+def test_verdicts_are_those_of_llguidance(name: str) -> None:
+    _compare(_compiled(name), _matcher({**GRAMMARS, **PLAIN}[name]), Random(name), is_equal=name not in SPACES)
+
+
+GBNF = {  # in the manner of those of llama.cpp
+    "sums": r"""
+        root ::= (sum "=" number "\n")+
+        sum ::= term ([-+*/] term)*
+        term ::= number | name | "(" sum ")"
+        name ::= [a-z] [a-z0-9_]*   # a variable
+        number ::= [0-9]+
+        """,
+    "chess": r"""
+        root ::= "1. " move " " move "\n" ([1-9] [0-9]? ". " move " " move "\n")*
+        move ::= (piece | pawn | castle) [+#]?
+        piece ::= [NBKQR] [a-h]? [1-8]? "x"? [a-h] [1-8]
+        pawn ::= ([a-h] "x")? [a-h] [1-8] ("=" [NBKQR])?
+        castle ::= "O-O" "-O"?
+        """,
+    "a list": r"""
+        root ::= item+
+        item ::= "- " [^\r\n]+ "\n"
+        """,
+    "JSON": r"""
+        root ::= object
+        value ::= object | array | string | number | ("true" | "false" | "null") ws
+        object ::= "{" ws (string ":" ws value ("," ws string ":" ws value)*)? "}" ws
+        array ::= "[" ws (value ("," ws value)*)? "]" ws
+        string ::= "\"" ([^"\\\x7F\x00-\x1F] | "\\" (["\\bfnrt] | "u" [0-9a-fA-F]{4}))* "\"" ws
+        number ::= "-"? ([0-9] | [1-9] [0-9]{0,15}) ("." [0-9]+)? ws
+        ws ::= | " " | "\n" [ \t]{0,20}
+        """,
+}
+
+
+@needs_llguidance
+@pytest.mark.parametrize("name", GBNF)
+def test_grammars_that_llguidance_has_converted_from_those_of_llama_cpp(name: str) -> None:
+    text = dedent(GBNF[name])
+    converted = llguidance.gbnf_to_lark.any_to_lark(text)
+    theirs = _compare(grammar(converted), _matcher(converted), Random(name))
+    plain = fsm.gbnf(text)
+    assert all(plain.accepts(bytes(ids)) for ids in theirs), "a lexer reads less than the rules, and nothing else"
+
+
+@needs_llguidance
 def test_llguidance_accepts_what_is_written_for_random_grammars() -> None:
     num_texts = 0
     for seed in range(80):
@@ -173,9 +221,7 @@ def test_llguidance_accepts_what_is_written_for_random_grammars() -> None:
             continue
         for _ in range(4):
             written = random_text(language.node, random, steps=random.randrange(15))
-            matcher.reset()
-            assert matcher.try_consume_tokens(list(written)) == len(written), (text, written)
-            assert matcher.is_accepting(), (text, written)
+            assert _accepted(matcher, list(written)), (text, written)
             num_texts += 1
     assert num_texts > 40
 
