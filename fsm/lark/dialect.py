@@ -207,12 +207,9 @@ class _Translator:
                 head, body = self._divided(statement)
                 name = next(piece.text for piece in head if piece.kind == "NAME")
                 if name.lstrip("_")[:1].isupper():
-                    if any(piece.text == "[" for piece in head):
-                        _refuse(
-                            self.text,
-                            head[0].position,
-                            "attributes are for rules. Write one, in small letters, of this terminal",
-                        )
+                    if len(head) > 1:
+                        problem = "priorities and attributes of terminals are not supported. Attributes are for rules, in small letters"
+                        _refuse(self.text, head[1].position, problem)
                     self.terminals[name] = body
                 else:
                     rules.append((head, body, self._attributes(head)))
