@@ -16,7 +16,6 @@ from fsm.terms import node as nodes
 from fsm.terms.members import FieldList, fields
 from fsm.terms.node import EMPTY, Node
 from fsm.tokens import mask_strategies, walk
-from fsm.tokens.character_loop import CharacterLoop
 from fsm.tokens.mask_strategies import BELOW, STRATEGIES, MaskMaker, Strategy, mask_key
 from fsm.tokens.sparse_product import SparseProduct, SparseProducts
 from fsm.tokens.trie import Trie
@@ -329,7 +328,7 @@ SOURCES: dict[str, tuple[st.SearchStrategy[Expression], st.SearchStrategy[list[b
 def test_a_mask_is_what_a_walk_of_every_token_finds(name: str, data: st.DataObject) -> None:
     languages, texts = SOURCES[name]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CharacterLoop, "sweeps_before_grouping", data.draw(st.sampled_from([0, 1, 24])))
+        patch.setattr(Vocabulary, "sweeps_before_exits", data.draw(st.sampled_from([0, 1, 24])))
         patch.setattr(walk, "MAX_TAIL_NODES", data.draw(st.sampled_from([0, walk.MAX_TAIL_NODES])))
         patch.setattr(Vocabulary, "walks_before_a_loop", data.draw(st.sampled_from([0, 0, Vocabulary.walks_before_a_loop])))
         if data.draw(st.booleans()):  # let no narrow walk come before

@@ -128,10 +128,7 @@ def test_a_special_token_is_allowed_where_the_mask_takes_too_much_work() -> None
     state = token_fsm.initial_state
     for byte in b"-ababa":
         state = token_fsm.next_state(state, byte)
-    with pytest.warns(RuntimeWarning, match="tokens of at most"):
-        allowed = token_fsm.allowed_token_ids(state).tolist()
-    assert 257 in allowed
-    assert 256 not in allowed
+    assert {256, 257} <= set(token_fsm.allowed_token_ids(state).tolist())
     assert token_fsm.is_accepting(token_fsm.next_state(state, 257))
 
 
