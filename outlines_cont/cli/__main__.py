@@ -7,6 +7,7 @@ Heavy imports happen when a command runs, so that `--help` and wrong options do 
 from __future__ import annotations
 
 import io
+import os
 import sys
 from typing import Annotated, Any
 
@@ -20,6 +21,7 @@ from outlines_cont.cli.options import (
     ExtractOptions,
     ProgramOptions,
     SchemaOptions,
+    ServeOptions,
     app,
 )
 
@@ -74,12 +76,36 @@ def _has_succeeded(options: object) -> bool:
             from outlines_cont.cli.chat import talk
 
             talk(options)
+        case ServeOptions():
+            _serve(options)
         case SchemaOptions():
             check_picture(options.draw, "draw", ".svg")
             from outlines_cont.cli.schema import describe
 
             describe(options)
     return True
+
+
+def _serve(options: ServeOptions) -> None:
+    try:
+        from outlines_cont.serve.app import run
+        from outlines_cont.serve.limits import ServerLimits
+    except ImportError as error:
+        from outlines_cont.pipelines.outcome import SetupError
+
+        raise SetupError(f"expected the extra `serve`, but {error}: pip install 'outlines-cont[serve]'") from error
+    from outlines_cont.cli.model import load_model
+
+    model = load_model(options.model, options.device, options.dtype, num_rows=8)
+    limits = ServerLimits(max_requests=options.max_requests, max_tokens=options.max_tokens)
+    run(
+        model,
+        options.called,
+        host=options.host,
+        port=options.port,
+        limits=limits,
+        api_key=os.environ.get("OUTLINES_CONT_API_KEY"),
+    )
 
 
 def _interrupted(options: object) -> str:

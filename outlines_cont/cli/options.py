@@ -271,3 +271,33 @@ class ChatOptions:
     device: Device = None
     dtype: WeightType = None
     # fmt: on
+
+
+@app.command("serve", epilog="Example: outlines-cont serve Qwen/Qwen3-0.6B --port 8000")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServeOptions:
+    """Serve a model by OpenAI's protocol: Chat Completions, Completions, with the constraints of this package.
+
+    It needs the extra `serve`: `pip install 'outlines-cont[serve]'`. Clients send the key in the variable OUTLINES_CONT_API_KEY, if it is
+    set. `/health` and `/metrics` are for those who run it. Ctrl-C ends it, after the requests that are being answered.
+
+    Exit status: 0, or 2 for a wrong option, or a model that cannot be loaded.
+    """
+
+    # fmt: off
+    model: Annotated[str | None, Argument(metavar="MODEL", show_default="the bundled one", help="A causal language model.")] = None
+    port: Annotated[int, Option(min=0, max=65_535, metavar="N", help="The port; 0 takes a free one.")] = 8000
+    host: Annotated[str, Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0 lets other machines in.")] = "127.0.0.1"
+    name: Annotated[str | None, Option(metavar="NAME", show_default="MODEL", help="What requests call the model.")] = None
+    max_requests: Annotated[int, Option(min=1, metavar="N", help="Requests answered at the same time; more get the status 429.")] = 256
+    max_tokens: Annotated[int, Option(min=1, metavar="N", help="The most tokens of a text, and the default.")] = 4_096
+    device: Device = None
+    dtype: WeightType = None
+    # fmt: on
+
+    @property
+    def called(self) -> str:
+        """The name of the model in requests."""
+        if self.name is not None or self.model is None:
+            return self.name or "tiny"
+        return Path(self.model).name if Path(self.model).exists() else self.model

@@ -1,4 +1,4 @@
-"""The inference engine: continuous batching in one loop, in which policies append, rewind, sample and fork.
+"""The inference engine: continuous batching in one loop, in which policies append, rewind and sample, and programs fork.
 
 Imports `policies`, `kv`, `state`, `samplers` and the rooms below these.
 """

@@ -28,13 +28,11 @@ import torch
 from outlines_cont.checks import check_int, check_model
 from outlines_cont.engine.drawing.masking import overlap_mask_computation
 from outlines_cont.engine.job import Checkpoint, Job, Recovery, Step, Task
-from outlines_cont.engine.piece import RowStatus
 from outlines_cont.engine.row import Row
 from outlines_cont.engine.running_batch import RunningBatch
 from outlines_cont.engine.scheduler import Scheduler
-from outlines_cont.engine.steering import branched, plan, plan_if_drafted
+from outlines_cont.engine.steering import plan, plan_if_drafted
 from outlines_cont.engine.token_draws import Speculation, TokenDraws
-from outlines_cont.errors import UnsupportedBranch
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import LazyTokenSet
@@ -101,11 +99,6 @@ _PATIENCE = 0.25
 _HEAD_START = 0.0005
 # The longest wait under the lock in a step that does nothing but wait for controllers, in seconds.
 _LONGEST_WAIT = 0.01
-_JOINT = "the rows of a search are forked by the search; a policy cannot fork them"
-_NO_FORK = (
-    "expected policies that return one branch or none in a call of a generator, which returns as many rows as it was "
-    "given, got several. Fork with `state.fork(n)` before the call, or write a program for `control.run`."
-)
 
 
 class Engine:
@@ -281,13 +274,14 @@ class Engine:
             await asyncio.to_thread(task.close)
             raise
 
-    def take_paused(self, rows: Sequence[Row]) -> list[StateRow]:
-        """Return the rows whose piece has ended, and that wait for another, as values without keys and values."""
+    def release(self, row: Row) -> Job:
+        """Let a row that has stayed in its batch leave it; return the job that has its result then."""
         with self.lock:
-            self._recovery.undo()
-            for row in rows:
-                plan(row)
-            return [row.snapshot(None) for row in rows if row.is_paused]
+            row.piece.ends_row = True
+            row.leave_when_scored()
+            job = Job([row], row.counts)
+            self.submit(job)
+        return job
 
     def snapshots(self, rows: Sequence[Row]) -> list[StateRow]:
         """Return running rows as values, as they are between two steps; they continue to run, and no token is fed again.
@@ -321,6 +315,7 @@ class Engine:
                     has_moved = [self._step_batch(batch) for batch in self._scheduler.batches]
                     if not any(has_moved):
                         self._await_calls()
+                    self._note_pauses()
                     self._scheduler.merge()
                     self._speculation.keep(self._scheduler.rows)
                     self._scheduler.remove_cancelled()
@@ -342,17 +337,16 @@ class Engine:
         for batch in list(self._scheduler.batches):
             for row in batch.rows:
                 plan(row)
-            while forking := [row for row in batch.rows if row.status is RowStatus.FORKING]:
-                for row in forking:
-                    self._fork(row)
             self._scheduler.leave(batch)
 
-    def _fork(self, row: Row) -> None:
-        """Fork a row by the branches of its policies."""
-        if row.job.is_joint or not row.job.can_fork:
-            row.fail(UnsupportedBranch(_JOINT if row.job.is_joint else _NO_FORK))
-        else:
-            self._scheduler.fork(row, branched(row, row.forks))
+    def _note_pauses(self) -> None:
+        """Tell jobs of the rows that have ended their piece, and stay in their batch."""
+        for batch in self._scheduler.batches:
+            for row in batch.rows:
+                if row.job.stays and not row.job.is_over:
+                    plan(row)
+                    if row.is_paused:
+                        row.job.note_end(row, row.snapshot(None))
 
     def _step_batch(self, batch: RunningBatch) -> bool:
         """Draft, feed, execute what controllers have returned, and draw for one batch; return whether anything was done."""

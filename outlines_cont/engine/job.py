@@ -41,17 +41,17 @@ class Job:
         counts: the work of its rows since the last step.
         is_cancelled: whether the call was cancelled, so that its rows are to be removed.
         is_joint: whether `choose` chooses among all rows, so that they must run in one batch.
-        can_fork: whether a row may fork.
         is_controlled: whether controllers outside the engine are called, so that any row may change.
         is_calling: whether calls of controllers have not ended; until then no row of the job takes a token.
         reads_ahead: whether rows feed their tokens while controllers are called.
+        stays: whether a row has ended for the job as soon as its piece has, and stays in its batch, for the piece of another job.
     """
 
     is_joint = False
-    can_fork = True
     is_controlled = False
     is_calling = False
     reads_ahead = False
+    stays = False
 
     def __init__(self, rows: Sequence[Row | None], counts: Meter) -> None:
         """Take rows, each with its index; None for an index without a row."""

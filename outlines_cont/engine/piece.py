@@ -120,7 +120,6 @@ class RowStatus(Enum):
     SCORING = "scoring"  # its forced tokens are fed for their log-probabilities
     WAITING = "waiting"
     CALLING = "calling"  # its program is to be called; see `Job.start_calls`
-    FORKING = "forking"
     LEAVING = "leaving"
 
 

@@ -94,7 +94,7 @@ class PolicyStates:
     # -- branches ------------------------------------------------------------------------------------------------------
 
     def branches(self, row: RowView) -> list[Branch]:
-        """Return the branches to take: several to fork, none if a policy, the `decider`, stops the row."""
+        """Return the branch to take; none if a policy, the `decider`, stops the row."""
         if len(self.states) == 1:
             self.decider = self.states[0]
             return self.decider.branches(row)

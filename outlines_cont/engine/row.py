@@ -28,7 +28,7 @@ from outlines_cont.immutable import with_attributes
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.row import RowKV
 from outlines_cont.meter import Meter
-from outlines_cont.policies.branch import Branch, LazyTokenSet, TokenSet
+from outlines_cont.policies.branch import LazyTokenSet, TokenSet
 from outlines_cont.policies.healing import NO_HEALING, Healing, PieceText
 from outlines_cont.sampling.kernels import TokenCounts
 from outlines_cont.state.row import FORCED, GENERATED, HEALED, WRITTEN, StateRow, WrittenPiece
@@ -77,7 +77,6 @@ class Row(FedSequence):
         piece: what it is writing.
         program: what decides what follows a piece; None if the row ends with it.
         status: what it does in this step.
-        forks: the branches to fork into, while it is forking.
         error: what it has failed with.
     """
 
@@ -102,7 +101,6 @@ class Row(FedSequence):
         self.tokens = RowTokens(source)
         self.program: RowProgram | None = None
         self.status = RowStatus.WAITING
-        self.forks: list[Branch] = []
         self.error: Exception | None = None
         self._num_forks = 0
         self.begin(piece, **given)
@@ -112,10 +110,9 @@ class Row(FedSequence):
 
         Nothing is fed again. Forced tokens that are not scored yet are scored when the next are fed.
         """
-        before = self.tokens
+        num_common, self.tokens = self.tokens.num_common, RowTokens(source)
         self.source, self.stream = replace(source, kv=self.source.kv, logits=None), source.stream.open()
-        self.tokens = RowTokens(source)
-        self.tokens.num_common = before.num_common
+        self.tokens.num_common = num_common
         self.feed.settle()
         self.begin(piece, **given)
 
@@ -286,8 +283,8 @@ class Row(FedSequence):
 
     @property
     def is_paused(self) -> bool:
-        """Whether the piece has ended, and the row waits for another."""
-        return self.has_ended and not self.piece.ends_row
+        """Whether the piece has ended, and the row waits for another, of which no program decides."""
+        return self.has_ended and not self.piece.ends_row and self.program is None
 
     @property
     def is_over(self) -> bool:

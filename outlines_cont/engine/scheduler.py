@@ -198,11 +198,11 @@ class Scheduler:
         """Register new jobs; called before the checkpoint, and may be repeated after an interrupt."""
         if not self.submitted:
             return
-        jobs, waiting = set(self.jobs), set(self.waiting)
+        jobs, known = set(self.jobs), {*self.waiting, *self.rows}
         while self.submitted:
             job = self.submitted[0]
             if job not in jobs:
-                self.waiting.extend([row for row in job.rows if row not in waiting])
+                self.waiting.extend([row for row in job.rows if row not in known])  # others have stayed in their batch
                 self.jobs.append(job)
             self.submitted.popleft()
 

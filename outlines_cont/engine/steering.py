@@ -1,12 +1,11 @@
 """How a running piece steers its row: `plan` follows the merged branches of its policies (rewind, append, exclude tokens) until the row
-samples under a mask, waits, forks or ends; `take` appends the token that was drawn. A piece ends where its policies stop it, or only end
+samples under a mask, waits or ends; `take` appends the token that was drawn. A piece ends where its policies stop it, or only end
 tokens are allowed, or one is drawn (unless a policy rewinds there), at its length limits, which may cut forced tokens, and by an error, as
 in a policy. Policies that neither sample, wait nor stop fail after 10,000 branches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from time import perf_counter
 
 from outlines_cont.engine.drawing.drawing import Draw
@@ -59,15 +58,6 @@ def follow(row: Row, branch: Branch) -> None:
     row.guarded(act)
 
 
-def branched(row: Row, branches: Sequence[Branch]) -> list[Row]:
-    """Return a row and a fork for every other branch, each of which has followed its branch, or failed in it."""
-    rows = row.split(len(branches))
-    for one, branch in zip(rows, branches, strict=True):
-        one.status, one.forks = RowStatus.WAITING, []
-        follow(one, branch)
-    return rows
-
-
 def take(row: Row, draw: Draw) -> None:
     """Append a sampled token, or end on it, and advance the stream of random numbers."""
     row.status = RowStatus.WAITING
@@ -78,14 +68,11 @@ def take(row: Row, draw: Draw) -> None:
 
 
 def _decide(row: Row) -> None:
-    """Follow branches until the row samples, waits, forks or has ended."""
+    """Follow branches until the row samples, waits or has ended."""
     for _ in range(_MAX_BRANCHES):
         if row.piece.finish_reason:
             break
         branches = _next_branches(row)
-        if len(branches) > 1:
-            row.forks, row.status = branches, RowStatus.FORKING
-            return
         if branches and not _follow(row, branches[0]):
             break
     else:
@@ -99,7 +86,7 @@ def _decide(row: Row) -> None:
 
 
 def _next_branches(row: Row) -> list[Branch]:
-    """Return the branches to take; none where the policies stop the row, or one of them has rewound it at its end."""
+    """Return the branch to take; none where the policies stop the row, or one of them has rewound it at its end."""
     piece = row.piece
     started = perf_counter()
     branches = piece.policies.branches(row)

@@ -68,7 +68,7 @@ class Call:
         resume: bool = False,
         score_last: bool = True,
         stays: bool = False,
-        after: Call | None = None,
+        row: Row | None = None,
     ) -> None:
         """Check a call.
 
@@ -76,8 +76,8 @@ class Call:
             maker, prompt, options, rng: see `Generator`.
             resume: continue the last piece of a state.
             score_last: feed forced tokens at the end, for their log-probabilities.
-            stays: leave the row in its batch, paused, when its piece has ended; see `take_paused`.
-            after: a call whose one row is paused, of which `prompt` is the state, with more text; this call takes the row over.
+            stays: leave the one row in its batch when its piece has ended, until `Engine.release`; its result has no keys and values.
+            row: a row that has stayed so, of which `prompt` is the state, with more text: it goes on there.
         """
         policies = maker.policies(options)
         self.maker, self.options = maker, options
@@ -92,6 +92,7 @@ class Call:
         self.results: list[StateRow] = []
         self.rows: list[Row | None] = []
         self.job: Job | None = None
+        self._stays = stays
         self._ended: dict[int, StateRow] = {}  # rows that have ended, with their values, by number
         self._is_collected = False
         is_beams = isinstance(maker.sampler, BeamSearch)
@@ -116,9 +117,9 @@ class Call:
             if not _can_run(begun, resume):
                 self.rows.append(None)
             elif thinking is not None and (not resume or _is_thinking(begun)):
-                self.rows.append(self._thinking_row(thinking, begun, piece, given, after))
+                self.rows.append(self._thinking_row(thinking, begun, piece, given, row))
             else:
-                self.rows.append(self._row(begun, piece, given, after))
+                self.rows.append(self._row(begun, piece, given, row))
         if resume:
             _check_resumed(self.results, self.rows, maker.source, thinks=thinking is not None)
 
@@ -157,25 +158,21 @@ class Call:
 
     def submit(self) -> Job:
         """Submit the rows to the engine, for a caller that takes the steps of several calls; see `collect`."""
-        if self.job is not None:  # of the row that was taken over
-            return self.job
         job = self._make_job()
         self.engine.submit(job)
         return job
 
-    def _row(self, source: StateRow, piece: Piece, given: Mapping[str, Any], before: Call | None) -> Row:
-        """Return the row that continues `source` with a piece: a new one, or that of a call before, which is taken over."""
-        if before is None:
+    def _row(self, source: StateRow, piece: Piece, given: Mapping[str, Any], stayed: Row | None) -> Row:
+        """Return the row that continues `source` with a piece: a new one, or that which has stayed in its batch."""
+        if stayed is None or not stayed.is_paused:
             return Row(source, self.maker.model, piece, counts=self.counts, **given)
-        (row,) = before.rows
-        assert row is not None
         with self.engine.lock:
-            row.go_on(source, piece, **given)
-        self.job, self.counts, before.rows = before.job, before.counts, [None]
-        return row
+            stayed.go_on(source, piece, **given)
+        self.counts = stayed.counts
+        return stayed
 
     def _thinking_row(
-        self, thinking: OpenThinking, source: StateRow, answer: Piece, given: dict[str, Any], before: Call | None
+        self, thinking: OpenThinking, source: StateRow, answer: Piece, given: dict[str, Any], stayed: Row | None
     ) -> Row | None:
         """Return the row that thinks before an answer; None if that cannot begin, which is the error of the row."""
         written = source.piece if given["resume"] else None
@@ -185,24 +182,10 @@ class Call:
             self.results[-1] = replace(source, error=error, finish_reason="error")
             return None
         piece = thinking.piece(answer, 0 if written is None else len(source.token_ids) - written.start)
-        row = self._row(opened, piece, {**given, "ends_row": False}, before)
-        ThinkingProgram.begin(row, thinking, answer, written, ends_row=given["ends_row"])
-        return row
-
-    def take_paused(self) -> list[StateRow]:
-        """Return the row, without keys and values, once it is paused; see `stays`."""
-        found: list[StateRow] = self.engine.take_paused([row for row in self.rows if row is not None])
-        return found
-
-    def release(self) -> Job:
-        """Let a row that is paused leave its batch, when its forced tokens are scored."""
-        (row,) = self.rows
-        assert row is not None
-        assert self.job is not None
         with self.engine.lock:
-            row.piece.ends_row = True
-            row.leave_when_scored()
-        return self.job
+            row = self._row(opened, piece, {**given, "ends_row": False}, stayed)
+            ThinkingProgram.begin(row, thinking, answer, written, ends_row=given["ends_row"])
+        return row
 
     def cancel(self) -> None:
         """Cancel the submitted rows that still run."""
@@ -228,7 +211,7 @@ class Call:
             self.job = BeamJob(entries, ended, search, self._eos_token_ids, counts, self, token_bytes)
         else:
             self.job = Job(self.rows, self.counts)
-        self.job.can_fork = False  # a call returns as many rows as it was given
+        self.job.stays = self._stays
         return self.job
 
     @cached_property
@@ -282,14 +265,12 @@ class Call:
             self._ended[number] = self.finish(done)
         return self._ended.get(number)
 
-    def collect(self, paused: Sequence[StateRow] = ()) -> SequenceState:
-        """Collect the results of the rows, and return the final state; valid once their `job` is over, or the one row is `paused`."""
+    def collect(self) -> SequenceState:
+        """Collect the results of the rows, and return the final state; valid once their `job` is over."""
         assert self.job is not None
         self._is_collected = True
         if isinstance(self.job, BeamJob):
             self._collect_hypotheses(self.job.ended)
-        elif paused:
-            self.results = [self.finish(row) for row in paused]
         else:
             self.results = [self.ended_row(number) or begun for number, begun in enumerate(self.results)]
         self._warn_of_cuts()

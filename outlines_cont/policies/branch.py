@@ -282,7 +282,7 @@ class Branch:
         if self.sample_mask is None and len(self.ff_tokens) > 1:
             raise ValueError(
                 f"expected at most one sequence in `ff_tokens` without a `sample_mask`, got {len(self.ff_tokens)}. Give the mask of their "
-                "first tokens, so that the one is appended whose first is drawn, or return a `Branch` for each, which forks."
+                "first tokens, so that the one is appended whose first is drawn, or fork: a `Controller` may return a `Branch` for each."
             )
         if not all(self.ff_tokens):
             raise ValueError("a sequence in `ff_tokens` is empty; omit it")

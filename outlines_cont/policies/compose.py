@@ -1,11 +1,10 @@
 """`compose`: the branches that several policies return for one row, merged by fixed priority: rewind (the furthest back first), stop,
-append the forced tokens of the first policy that forces some, wait, else sample under the intersection of the masks. One policy may fork
-the row; branches that contradict each other are an `UnsupportedBranch`. `PolicyState`: one policy with a stack of its states, one per
-token, so that a rewind drops the last ones; it also takes over the states after guessed tokens. `row_ahead`: a row with further tokens.
+append the forced tokens of the first policy that forces some, wait, else sample under the intersection of the masks. Several branches of
+one policy, which would fork the row, are refused. `PolicyState`: one policy with a stack of its states, one per token, so that a rewind
+drops the last ones; it also takes over the states after guessed tokens. `row_ahead`: a row with further tokens.
 
-Each branch of a fork is merged with those of the other policies. Forced tokens are cut before the first that the mask of another policy
-refuses, or at which another policy would rewind, fork or stop. Contradictions: two forks, two temperatures, two sequences after the same
-sample, a first forced token that another policy refuses.
+Forced tokens are cut before the first that the mask of another policy refuses, or at which another policy would rewind or stop.
+Contradictions: two temperatures, two sequences after the same sample, a first forced token that another policy refuses.
 """
 
 from __future__ import annotations
@@ -18,6 +17,11 @@ from outlines_cont.policies.branch import FREE, Branch, TokenSet
 from outlines_cont.policies.policy import Policy, RowView
 
 _is_branch = Branch.__instancecheck__
+
+_FORKS = (
+    "expected one branch or none from a policy, got {1} of {0!r}, which would fork the row. Fork the state before the call, "
+    "`state.fork(n)`, or the script before `gen`, `await fork(n)`; a `Controller` may return several branches."
+)
 
 
 class PolicyState:
@@ -42,13 +46,15 @@ class PolicyState:
         return other
 
     def branches(self, row: RowView) -> list[Branch]:
-        """Return the branches of the policy: several to fork, none to stop."""
+        """Return the branch of the policy, or none to stop."""
         branches = self.policy.branches(self.stack[-1], row)
         if not isinstance(branches, list | tuple) or not all(map(_is_branch, branches)):
             raise TypeError(
                 f"expected a list of `Branch` from `branches` of {type(self.policy).__name__}, got {shortened(repr(branches))}. Return "
                 "`[Branch(...)]` to continue, `[]` to end the piece."
             )
+        if len(branches) > 1:
+            raise UnsupportedBranch(_FORKS.format(self.policy, len(branches)))
         return branches if isinstance(branches, list) else [*branches]
 
     def append(self, token_id: int) -> None:
@@ -82,7 +88,7 @@ class PolicyState:
 
 
 def compose(states: list[PolicyState], row: RowView) -> tuple[list[Branch], PolicyState]:
-    """Return the branches that the row takes, several to fork and none to stop, and the state of the policy that decided it.
+    """Return the branch that the row takes, or none to stop, and the state of the policy that decided it.
 
     Raises:
         UnsupportedBranch: two policies contradict each other; see the top of this module.
@@ -92,38 +98,21 @@ def compose(states: list[PolicyState], row: RowView) -> tuple[list[Branch], Poli
     if len(states) == 1:
         return states[0].branches(row), states[0]
     returned = [(state.branches(row), state) for state in states]
-    single = [(branches[0], state) for branches, state in returned if len(branches) == 1]
-    rewinds = [pair for pair in single if pair[0].is_rewind]
+    pairs = [(branches[0], state) for branches, state in returned if branches]
+    rewinds = [pair for pair in pairs if pair[0].is_rewind]
     if rewinds:
         branch, state = max(rewinds, key=lambda pair: pair[0].backtrack)
         return [branch], state
     for branches, state in returned:
         if not branches:
             return [], state
-    forking = [(branches, state) for branches, state in returned if len(branches) > 1]
-    if not forking:
-        branch, state = _merged(single, states, row)
-        return [branch], state
-    if len(forking) > 1:
-        raise UnsupportedBranch("two policies of one row fork it in the same step. Give the row one policy that forks.")
-    branches, state = forking[0]
-    return [_merged([(branch, state), *single], states, row)[0] for branch in branches], state
-
-
-def _merged(
-    pairs: list[tuple[Branch, PolicyState]], states: list[PolicyState], row: RowView
-) -> tuple[Branch, PolicyState]:
-    """Merge one branch of each policy; return the result and the state of the policy that decided it."""
-    for branch, state in pairs:
-        if branch.is_rewind:  # one of several branches of a policy that forks
-            return branch, state
     for branch, state in pairs:
         if branch.sample_mask is None and branch.ff_tokens:
-            return _forced(branch, state, states, row), state
+            return [_forced(branch, state, states, row)], state
     for branch, state in pairs:
         if branch.sample_mask is None:
-            return branch, state
-    return _intersected([branch for branch, _ in pairs]), pairs[0][1]
+            return [branch], state
+    return [_intersected([branch for branch, _ in pairs])], pairs[0][1]
 
 
 def _intersected(branches: list[Branch]) -> Branch:

@@ -107,7 +107,7 @@ class Policy(ABC, Generic[S]):
 
     @abstractmethod
     def branches(self, state: S, row: RowView) -> list[Branch]:
-        """Return the next branch; several to fork, none to stop. The list is not changed by the caller."""
+        """Return the next branch, in a list, or none to stop. The list is not changed by the caller."""
 
     @abstractmethod
     def advance(self, state: S, token_id: int) -> S:

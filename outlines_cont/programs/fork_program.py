@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from outlines_cont.engine.piece import Piece, RowLimits, RowStatus
 from outlines_cont.engine.row import Row, RowProgram
 from outlines_cont.engine.steering import append_all, follow, follow_policies
-from outlines_cont.errors import BudgetError, DeadEnd, OptionError, UnsupportedBranch
+from outlines_cont.errors import BudgetError, DeadEnd, OptionError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import Branch
@@ -228,11 +228,6 @@ class ForkPlan:
 # At how many of the last positions a row keeps logits, so that a controller may rewind to these without a forward.
 _LOOK_BACK = 2
 
-_NO_FORK = (
-    "expected policies that return one branch or none in `control.gen`, got several, which fork. Fork the script: `await fork(n)` before "
-    "`gen`, or return several branches from a `Controller`."
-)
-
 
 class ForkProgram(RowProgram):
     """What one fork of a program does.
@@ -285,8 +280,6 @@ class ForkProgram(RowProgram):
         """Plan by the policies of a span; outside of one, have the driver called."""
         if not row.piece.ends_row:
             follow_policies(row)
-            if row.status is RowStatus.FORKING:
-                row.refuse(UnsupportedBranch(_NO_FORK))
         if row.has_ended and not row.piece.ends_row:  # the row itself continues
             self.outcome = PieceOutcome(row.piece_start, row.piece.finish_reason, row.piece.error)
             row.begin(self._between, start=self.start)

@@ -25,7 +25,9 @@ from jinja2 import pass_context
 from jinja2.environment import Template as JinjaTemplate
 
 from outlines_cont.budget import Budget
+from outlines_cont.engine.engine import Engine, engine_of
 from outlines_cont.engine.job import Step, Task
+from outlines_cont.engine.row import Row
 from outlines_cont.errors import EmptyPrompt, ForkBudgetError, TemplateError, TokenBudgetError, with_result
 from outlines_cont.events.event import StreamEvent, StreamOptions
 from outlines_cont.generation.call import Call
@@ -243,7 +245,7 @@ class TemplateProgram:
         self._captures: dict[str, list[Any]] = {}
         self._reasons: dict[str, list[str]] = {}
         self._call: Call | None = None  # which generates a span
-        self._paused: Call | None = None  # whose row waits in its batch for the next span
+        self._row: Row | None = None  # which waits in its batch for the next span
         self._at: SourcePlace | None = None  # the position of the generator that runs
         self._limit: int | None = None  # of the tokens of the piece, if the budget has set it
 
@@ -287,8 +289,8 @@ class TemplateProgram:
                     yield from self._leave_batch()
         finally:
             main.close()
-            if self._paused is not None:
-                self._paused.cancel()
+            if self._row is not None:
+                self._engine.cancel(self._engine.release(self._row))
         yield from self._take_news()
 
     def result(self) -> TemplateResult:
@@ -342,18 +344,15 @@ class TemplateProgram:
         self._flush()
         yield from self._take_news()
         before, options = self._current_state(), self._limit_tokens(piece)
-        call = self._call = Call(generator, before, options, rng=piece.rng, stays=stays, after=self._paused)
-        if call.rows[0] is not None:
-            self._paused = None  # its row was taken over
+        call = self._call = Call(generator, before, options, rng=piece.rng, stays=stays, row=self._row)
+        self._row = self._row if call.rows[0] is None else None
         events = None if self._shown is None or _is_search(generator) else RunEvents(call, self._shown)
-        step = Step(call.submit(), call.take_paused if stays else events.pull if events is not None else None)
-        paused: Sequence[StateRow] = ()
+        step = Step(call.submit(), events.pull if events is not None else None)
         marks = _ShownMarks(call, len(before.rows[0][0].token_ids))
         try:
-            while not (step.is_over or paused):
+            while not step.is_over:
                 yield step
-                paused = step.found if stays else ()
-                for event in () if stays else step.found:
+                for event in step.found:
                     if mark := marks.before(event):
                         yield TemplateEvent(mark)
                     yield TemplateEvent(event.text, piece.name, event)
@@ -364,8 +363,8 @@ class TemplateProgram:
             raise
         finally:
             self._call = None
-        self._paused = call if paused else self._paused
-        state = call.collect(paused)
+            self._row = next((row for row in call.rows if row is not None and row.is_paused), self._row)
+        state = call.collect()
         state = state.best() if isinstance(generator.sampler, BeamSearch) else state
         row = state.rows[0][0]
         self._state = state if row.error is None else _refreshed(before, row)
@@ -400,22 +399,20 @@ class TemplateProgram:
         return 0 if self._state is None else len(self._state.rows[0][0].token_ids) - self._num_given
 
     def _leave_batch(self) -> Generator[Step, None, None]:
-        """Let a paused row leave its batch, so that the state has its keys and values."""
-        call, self._paused = self._paused, None
-        if call is None or self._state is None:
+        """Let the row leave its batch, so that the state has its keys and values."""
+        row, self._row = self._row, None
+        if row is None or self._state is None:
             return
-        step = Step(call.release())
-        try:
-            while not step.is_over:
-                yield step
-        finally:
-            call.cancel()
-        row, known = step.job.done[0], self._state.rows[0][0]
-        if row.error is not None:  # in the forward for the scores
-            raise row.error
-        rest = known.token_ids[len(row.token_ids) :]
-        row = row.append(rest, reset=True) if rest else replace(row, value=known.value)
-        self._state = replace(self._state, rows=((row,),))
+        job = self._engine.release(row)
+        yield from self._engine.steps(job)
+        error = job.done[0].error
+        if error is not None:  # in the forward for the scores
+            raise error
+        self._state = _refreshed(self._state, job.done[0])
+
+    @property
+    def _engine(self) -> Engine:
+        return engine_of(self._settings.model)
 
     def _take_news(self) -> Iterator[TemplateEvent]:
         news, self._news = self._news, []
@@ -490,12 +487,14 @@ def _is_search(generator: PieceMaker) -> bool:
     return isinstance(generator.sampler, BeamSearch | BestOf)
 
 
-def _refreshed(state: SequenceState, longer: StateRow) -> SequenceState:
-    """Return a state of one row with the log-probabilities, keys and values that a longer row has of its tokens."""
+def _refreshed(state: SequenceState, fed: StateRow) -> SequenceState:
+    """Return a state of one row with the log-probabilities, keys, values and logits that another has of the tokens they have in common."""
     row = state.rows[0][0]
-    count = len(row.token_ids)
-    if longer.token_ids[:count] != row.token_ids:
+    count = min(len(row.token_ids), len(fed.token_ids))
+    if fed.token_ids[:count] != row.token_ids[:count]:
         return state
-    kept = kept_tokens(longer, count)
-    fresh = replace(row, kv=kept.kv, logprobs=kept.logprobs, unscored=kept.unscored)
+    kept = kept_tokens(fed, count)
+    logits = kept.logits if count == len(row.token_ids) and fed.error is None else None
+    logprobs = kept.logprobs + row.logprobs[count:]
+    fresh = replace(row, kv=kept.kv, logits=logits, logprobs=logprobs, unscored=kept.unscored)
     return replace(state, rows=((fresh,),))

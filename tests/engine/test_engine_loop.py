@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from outlines_cont import continuous, generate
+from outlines_cont import continuous, control, generate
+from outlines_cont.control import Controller
 from outlines_cont.engine.engine import Engine
 from outlines_cont.engine.job import Job
 from outlines_cont.errors import DeadEnd, InvalidLogits, UnsupportedBranch
@@ -25,7 +26,7 @@ from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
 from tests.fakes import EOS, FAMILIES, VOCAB_SIZE, random_model, saying, scripted_model
 from tests.oracle import greedy_ids, rescored
-from tests.rows import finished, job_of, row_of
+from tests.rows import finished, row_of
 
 Plan = Callable[[int, RowView], list[Branch]]
 
@@ -200,8 +201,17 @@ def test_rows_that_all_wait_are_refused_instead_of_waiting_for_ever() -> None:
     assert "every row of the call waits" in str(row.error)
 
 
-def _job(model: HuggingFaceModel, ids: list[int], plan: Plan, sampler: Sampler | None = None) -> dict[int, StateRow]:
-    return finished(job_of(model, ids, [Planned(plan)], seed=7, max_tokens=8, sampler=sampler), Engine(model))
+class _Forking(Controller):
+    """Writes two tokens, follows some branches, then writes up to eight tokens in all."""
+
+    def __init__(self, forks: list[Branch], mask: TokenSet = TokenSet.all) -> None:
+        self.forks, self.mask, self.calls = forks, mask, 0
+
+    def mid_process(self, branch_index: int, last_backtrack: int, last_append: list[int]) -> list[Branch]:
+        self.calls += 1
+        if self.calls == 3:
+            return self.forks
+        return [Branch(sample_mask=self.mask)] if self.calls <= 8 else []
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -210,56 +220,41 @@ def test_several_branches_fork_the_row_each_with_its_mask(family: str) -> None:
     ids = _ids("the name")
     written = greedy_ids(model, ids, 2)
     masks = [TokenSet.of([token_id]) for token_id in (30, 31, 32)]
-    has_text = FreeText.of_model(model).token_ids
-
-    def plan(state: int, row: RowView) -> list[Branch]:
-        if state == 2 and row.token_ids[-1] != 32:
-            return [*(Branch(sample_mask=mask) for mask in masks[:2]), Branch(backtrack=1, sample_mask=masks[2])]
-        return [Branch(sample_mask=has_text)]
-
+    branches = [*(Branch(sample_mask=mask) for mask in masks[:2]), Branch(backtrack=1, sample_mask=masks[2])]
     with model.meter() as meter:
-        rows = _job(model, ids, plan)
+        forks = control.run(model, _Forking(branches, FreeText.of_model(model).token_ids), "the name").forks
     starts = [[*ids, *written, 30], [*ids, *written, 31], [*ids, *written[:1], 32]]
-    assert set(rows) == {0, 1, 2}
-    for start, row in zip(starts, rows.values(), strict=True):
-        assert start + greedy_ids(model, start, 8 + len(ids) - len(start)) == list(row.token_ids)
+    for start, fork in zip(starts, forks, strict=True):
+        assert fork.state is not None
+        found = [*fork.state.rows[0][0].token_ids[len(start) :], EOS]  # an end is a token like all others
+        assert greedy_ids(model, start, 5) == found[: found.index(EOS)]
     assert meter.recomputed_tokens == 0
 
 
 def test_forks_draw_random_numbers_of_their_own_and_at_their_own_temperature() -> None:
     model = random_model()
+    branches = [Branch(sample_mask=TokenSet.all, temperature=0.0), *[Branch(sample_mask=TokenSet.all)] * 5]
 
-    def plan(state: int, row: RowView) -> list[Branch]:
-        if state == 0:
-            return [Branch(sample_mask=TokenSet.all, temperature=0.0), *[Branch(sample_mask=TokenSet.all)] * 5]
-        return _free(state, row)
+    def rows() -> list[StateRow]:
+        state = control.run(model, _Forking(branches), "the", sampler=multinomial(temperature=20.0), rng=7).state
+        return list(state.rows[0])
 
-    rows = _job(model, _ids("the"), plan, multinomial(temperature=20.0))
-    assert greedy_ids(model, _ids("the"), 1) == list(rows[0].token_ids[2:3])
-    assert len({row.token_ids for row in rows.values()}) == 6
-    assert len({row.stream.path for row in rows.values()}) == 6
-    assert rows == _same(rows, _job(model, _ids("the"), plan, multinomial(temperature=20.0)))
-
-
-def _same(rows: dict[int, StateRow], others: dict[int, StateRow]) -> dict[int, StateRow]:
-    assert [row.token_ids for row in rows.values()] == [row.token_ids for row in others.values()]
-    return rows
+    found = rows()
+    before = list(found[0].token_ids[:-6])
+    assert greedy_ids(model, before, 1) == list(found[0].token_ids[len(before) : len(before) + 1])
+    assert len({row.token_ids for row in found}) == 6
+    assert len({row.stream.path for row in found}) == 6
+    assert [row.token_ids for row in found] == [row.token_ids for row in rows()]
 
 
-def test_only_one_of_several_policies_may_fork() -> None:
+@pytest.mark.parametrize("num_others", [0, 1])
+def test_a_policy_that_forks_is_refused_and_the_other_rows_go_on(num_others: int) -> None:
     fork = Planned(lambda state, row: [Branch(sample_mask=TokenSet.all)] * 2)
-    bad, good = _write(random_model(), [_ids("the"), _ids("a")], [[fork, fork], [Planned(_free)]])
+    policies = [[fork, *[Planned(_free)] * num_others], [Planned(_free)]]
+    bad, good = _write(random_model(), [_ids("the"), _ids("a")], policies)
     assert isinstance(bad.error, UnsupportedBranch)
-    assert "two policies" in str(bad.error)
+    assert "expected one branch or none from a policy, got 2 of" in str(bad.error)
     assert _ids("a") + greedy_ids(random_model(), _ids("a"), 8) == list(good.token_ids)
-
-
-def test_what_another_policy_wants_holds_in_every_fork() -> None:
-    model = random_model()
-    fork = Planned(lambda state, row: [Branch(sample_mask=~TokenSet.of([40 + i])) for i in range(2 if state == 1 else 1)])
-    narrow = Planned(lambda state, row: [Branch(sample_mask=TokenSet.of([40, 41]))])
-    done = finished(job_of(model, _ids("the"), [fork, narrow], seed=7, max_tokens=3), Engine(model))
-    assert {row.token_ids[3] for row in done.values()} == {40, 41}
 
 
 def test_an_exception_in_a_policy_ends_its_row_alone() -> None:

@@ -6,7 +6,7 @@ import gc
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -476,39 +476,6 @@ def test_the_state_of_a_stream_goes_on_from_every_moment() -> None:
     for state in states[::2]:
         rest = generator.resume(state, guidance=guidance) if "length" in str(state.finish_reasons) else state
         assert stream.state == rest
-
-
-class Splitting(Policy[int]):
-    """Goes on as two rows behind the second token."""
-
-    def initial(self, row: RowView) -> int:
-        return 0
-
-    def branches(self, state: int, row: RowView) -> list[Branch]:
-        free = Branch(sample_mask=TokenSet.of(range(65, 123)))
-        return [Branch(ff_tokens=[[66]]), Branch(ff_tokens=[[67, 68]])] if state == 2 else [free]
-
-    def advance(self, state: int, token_id: int) -> int:
-        return state + 1
-
-
-@pytest.mark.parametrize("stacks", [True, False])
-def test_a_row_that_forks_takes_its_negative_sequence_along(stacks: bool) -> None:
-    model = random_model()
-    run = Call(generate.text(model), "the name", Options(max_tokens=6, policies=(Splitting(),), guidance=GREEN), rng=1)
-    job = run._make_job()
-    job.can_fork = True
-    with nullcontext() if stacks else one_by_one():
-        engine_of(model).run(job)
-    ids, negative = ids_of(model, "the name"), ids_of(model, GREEN.negative_prompt)
-    letters = torch.arange(65, 123)
-    for forced, row in zip(([66], [67, 68]), (job.done[0], job.done[1]), strict=True):
-        assert row.error is None
-        found: list[int] = []
-        while len(found) < 6:
-            law = by_hand(model, [*ids, *found], [*negative, *found], GREEN.scale)
-            found += forced if len(found) == 2 else [65 + int(law[letters].argmax())]
-        assert found == list(row.token_ids[len(ids) :])
 
 
 def test_what_is_no_guidance_is_refused() -> None:

@@ -66,8 +66,9 @@ control              <- drafts engine fsm generate generation models.tokenizer p
                         state
 pipelines            <- chat engine events fsm generate generation models.tokenizer samplers sampling state
 templates            <- engine events fsm generate generation models.tokenizer policies samplers sampling state
+serve                <- chat continuation engine events fsm generate policies samplers
 cli                  <- chat continuation fsm fsm.automaton generate generation models outlines_cont
-                        pipelines samplers sampling state templates
+                        pipelines samplers sampling serve state templates
 """
 
 # The most modules that a chain of imports has, in each package; ten is the aim, and no chain may grow.

@@ -1,0 +1,125 @@
+"""`asked_chat` and `asked_completion`: check a request, and return its `Answer`; nothing runs before its events are iterated over. All
+choices of all requests run in the one loop of the model's engine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from outlines_cont import policies, samplers
+from outlines_cont.chat import Chat
+from outlines_cont.continuation import continuous
+from outlines_cont.engine.guidance import Guidance
+from outlines_cont.generate import Generator
+from outlines_cont.serve.api_error import APIError, api_error
+from outlines_cont.serve.choice import Answer, Choice, Open
+from outlines_cont.serve.requests import ChatRequest, CompletionRequest
+
+
+async def asked_chat(model: Any, generator: Generator, request: ChatRequest, most: int) -> Answer:
+    """Return the answer to a chat by the generator of its constraint; `most` is the largest number of tokens of a reply."""
+    tools = [tool.model_dump(exclude_none=True) for tool in request.tools or ()]
+    calls = bool(tools) and request.tool_choice != "none"
+    if calls and generator.constraint is not None:
+        raise APIError(
+            400,
+            "expected tools or a constraint of the reply, got both: give `tool_choice`: 'none' for the latter",
+            "tools",
+        )
+    if request.parallel_tool_calls is not None and not tools:
+        raise APIError(400, "expected `tools` together with `parallel_tool_calls`, got none", "parallel_tool_calls")
+    generator = replace(generator, sampler=_sampler(request))
+    options = _options(request, most)
+    top = 0 if request.top is None else request.top
+    count = request.n or 1
+
+    def begun() -> list[Chat]:
+        chat = Chat(model, rng=request.seed, tools=tools if calls else (), **(request.chat_template_kwargs or {}))
+        for message in request.messages:
+            chat = chat.message(message.as_dict())
+        _ = chat.state
+        return chat.fork(count) if count > 1 else [chat]
+
+    chats = await _checked(begun, "messages")
+    num_prompt = chats[0].state.shape[2]
+
+    def opened(chat: Chat) -> Open:
+        return lambda: chat.stream(generator, top=top, **options)
+
+    return Answer([Choice(i, num_prompt, opened(chat)) for i, chat in enumerate(chats)], request.top)
+
+
+async def asked_completion(model: Any, generator: Generator, request: CompletionRequest, most: int) -> Answer:
+    """Return the answer to a request of Completions, whose prompts are texts or token ids; `most` is the largest number of tokens."""
+    generator = replace(generator, sampler=_sampler(request))
+    options = _options(request, most)
+    top = 0 if request.top is None else request.top
+    count, prompts = request.n or 1, request.prompts
+    choices: list[Choice] = []
+    for prompt in prompts:
+        num_prompt = len(prompt) if isinstance(prompt, list) else len(model.tokenizer.encode(prompt))
+        for _ in range(count):
+            rng = None if request.seed is None else request.seed + len(choices)
+            choices.append(Choice(len(choices), num_prompt, _completion(generator, prompt, top, rng, options)))
+    return Answer(choices, request.top, len(prompts))
+
+
+def _completion(generator: Generator, prompt: Any, top: int, rng: int | None, options: dict[str, Any]) -> Open:
+    return lambda: continuous(generator).stream(prompt, top=top, rng=rng, **options)
+
+
+async def _checked(make: Callable[[], Any], field: str) -> Any:
+    """Return what a function makes in a thread; its errors are those of a field of the request."""
+    try:
+        return await asyncio.to_thread(make)
+    except Exception as error:
+        raise api_error(error, field) from error
+
+
+def _sampler(request: ChatRequest | CompletionRequest) -> Any:
+    """Return the sampler of a request: greedy at temperature 0, else as OpenAI's default, temperature 1."""
+    bias = {_token_id(name): value for name, value in (request.logit_bias or {}).items()}
+    given: dict[str, Any] = {
+        "logit_bias": bias or None,
+        "repetition_penalty": request.repetition_penalty,
+        "frequency_penalty": request.frequency_penalty,
+        "presence_penalty": request.presence_penalty,
+    }
+    if request.temperature != 0:
+        given |= {name: getattr(request, name) for name in ("temperature", "top_k", "top_p", "min_p")}
+    make = samplers.greedy if request.temperature == 0 else samplers.multinomial
+    try:
+        return make(**{name: value for name, value in given.items() if value is not None})
+    except Exception as error:
+        raise api_error(error) from error
+
+
+def _token_id(name: str) -> int:
+    if not name.isdecimal():
+        raise APIError(400, f"expected ids of tokens as the keys of `logit_bias`, got {name[:40]!r}", "logit_bias")
+    return int(name)
+
+
+def _options(request: ChatRequest | CompletionRequest, most: int) -> dict[str, Any]:
+    """Return the options of the call."""
+    wanted = request.most_tokens
+    if wanted is not None and wanted > most:
+        raise APIError(
+            400, f"expected at most {most} tokens of a reply, the limit of this server, got {wanted}", "max_tokens"
+        )
+    options: dict[str, Any] = {"max_tokens": most if wanted is None else wanted}
+    if request.stops:
+        options["stop_at"] = request.stops
+    if request.draft is not None:
+        options["draft"] = request.draft
+    try:
+        if request.ban:
+            options["policies"] = [policies.ban(request.ban)]
+        if request.guidance is not None:
+            options["guidance"] = Guidance(request.guidance.negative_prompt, request.guidance.scale)
+    except Exception as error:
+        raise api_error(error) from error
+    return options

@@ -1,0 +1,54 @@
+"""`APIError`: an error as clients of OpenAI's protocol read it, `{"error": {"message", "type", "param", "code"}}`, with its HTTP status.
+
+`api_error` makes one of an exception that a request causes.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fsm import FSMError
+from outlines_cont.errors import OutlinesContError
+
+_TOO_LONG = 2_000
+
+
+class APIError(Exception):
+    """An error of one request.
+
+    Attributes:
+        status: the HTTP status.
+        param: the field of the request, with a JSON pointer into it where one is known.
+        code: a short name, such as `model_not_found`.
+        retry_after: in how many seconds to try again.
+    """
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        param: str | None = None,
+        code: str | None = None,
+        retry_after: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.status, self.param, self.code, self.retry_after = status, param, code, retry_after
+
+    @property
+    def body(self) -> dict[str, Any]:
+        """What is sent."""
+        kind = "invalid_request_error" if self.status < 500 else "server_error"
+        return {"error": {"message": str(self)[:_TOO_LONG], "type": kind, "param": self.param, "code": self.code}}
+
+
+def api_error(error: Exception, param: str | None = None) -> APIError:
+    """Return the error of a request: 400 if this package has refused it, 500 for anything else, without its text."""
+    if isinstance(error, APIError):
+        return error
+    if isinstance(error, OutlinesContError | FSMError):
+        pointer = getattr(error, "pointer", None)
+        where = f"{param}{pointer}" if param and isinstance(pointer, str) else param or getattr(error, "option", None)
+        return APIError(400, str(error), where, type(error).__name__)
+    return APIError(
+        500, f"the server failed with {type(error).__name__}; its log has the details", None, "internal_error"
+    )

@@ -1,0 +1,277 @@
+"""`make_app`: the FastAPI application of one model: `/v1/chat/completions`, `/v1/completions`, `/v1/models`, `/health` and `/metrics`.
+
+A request is read and checked, and its choices become rows of the engine; when the client goes away they are cancelled within a step.
+Errors have the form of OpenAI's. A line of log per request has no text of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import json
+import logging
+import time
+import warnings
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, aclosing
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, StreamingResponse
+from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from fsm import SchemaWarning
+from outlines_cont.engine.engine import engine_of
+from outlines_cont.events.event import StreamEvent
+from outlines_cont.serve.answer import asked_chat, asked_completion
+from outlines_cont.serve.api_error import APIError, api_error
+from outlines_cont.serve.choice import Answer, Choice
+from outlines_cont.serve.constraints import Constraints, Wanted
+from outlines_cont.serve.limits import Door, ServerLimits
+from outlines_cont.serve.metrics import Metrics
+from outlines_cont.serve.replies import ChatWriter, CompletionWriter
+from outlines_cont.serve.requests import ChatRequest, CompletionRequest
+
+log = logging.getLogger("outlines_cont.serve")
+_POLL_SECONDS = 0.05
+_CLIENT_GONE = 499  # as nginx logs it; nobody reads the reply
+_OPEN = ("/health",)
+
+AnyRequest = ChatRequest | CompletionRequest
+
+
+def make_app(model: Any, name: str, *, limits: ServerLimits | None = None, api_key: str | None = None) -> FastAPI:
+    """Return the application that serves a model.
+
+    Args:
+        model: the model, of `models.transformers` for example.
+        name: what requests call it.
+        limits: of the server and of each request.
+        api_key: the key that clients send as `Authorization: Bearer ...`; None lets everybody in.
+    """
+    app = FastAPI(title="outlines-cont", docs_url=None, redoc_url=None)
+    server = Server(model, name, limits or ServerLimits(), api_key)
+    app.state.server = server
+    app.add_middleware(Guard, server=server)
+    app.add_exception_handler(APIError, _refused)  # type: ignore[arg-type]
+    app.add_exception_handler(RequestValidationError, _invalid)  # type: ignore[arg-type]
+    app.add_exception_handler(HTTPException, _not_found)  # type: ignore[arg-type]
+
+    @app.get("/health")
+    async def health() -> dict[str, str]:
+        return {"status": "ok"}
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        return Response(server.metrics.text(), media_type="text/plain; version=0.0.4")
+
+    @app.get("/v1/models")
+    async def models() -> dict[str, Any]:
+        return {"object": "list", "data": [server.card]}
+
+    @app.get("/v1/models/{model_id:path}")
+    async def one_model(model_id: str) -> dict[str, Any]:
+        server.check_model(model_id)
+        return server.card
+
+    @app.post("/v1/chat/completions")
+    async def chat_completions(body: ChatRequest, request: Request) -> Response:
+        return await server.reply(body, request)
+
+    @app.post("/v1/completions")
+    async def completions(body: CompletionRequest, request: Request) -> Response:
+        return await server.reply(body, request)
+
+    return app
+
+
+class Guard:
+    """Middleware: checks key and size of a request, and counts and logs it after the last byte of its reply."""
+
+    def __init__(self, app: ASGIApp, server: Server) -> None:
+        self._app, self._server = app, server
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        start, status = time.perf_counter(), _CLIENT_GONE
+
+        async def noted(message: Any) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        request = Request(scope)
+        try:
+            self._server.check(request)
+            await self._app(scope, receive, noted)
+        except APIError as error:
+            await _refused(request, error)(scope, receive, noted)
+        finally:
+            seconds = time.perf_counter() - start
+            path = getattr(scope.get("route"), "path", "other")
+            self._server.metrics.requests.labels(path, str(status)).inc()
+            self._server.metrics.seconds.labels(path).observe(seconds)
+            log.info("%s %s %d %.0f ms", request.method, path, status, 1e3 * seconds)
+
+
+class Server:
+    """What all requests share."""
+
+    def __init__(self, model: Any, name: str, limits: ServerLimits, api_key: str | None) -> None:
+        self.model, self.name, self.limits = model, name, limits
+        self.metrics = Metrics(engine_of(model))
+        self._key = None if api_key is None else f"Bearer {api_key}".encode()
+        self._door = Door(limits)
+        self._constraints = Constraints(model, limits.schema)
+        self.card = {"id": name, "object": "model", "created": int(time.time()), "owned_by": "outlines-cont"}
+
+    def check_model(self, name: str) -> None:
+        """Raise `APIError` for another model than the one that is served."""
+        if name != self.name:
+            raise APIError(404, f"expected the model {self.name!r}, got {name[:200]!r}", "model", "model_not_found")
+
+    def check(self, request: Request) -> None:
+        """Raise `APIError` for a request without the key, or one that is too large."""
+        given = request.headers.get("authorization", "").encode()
+        if self._key is not None and request.url.path not in _OPEN and not hmac.compare_digest(given, self._key):
+            raise APIError(
+                401, "expected the key of this server as `Authorization: Bearer ...`", None, "invalid_api_key"
+            )
+        length = request.headers.get("content-length", "")
+        if request.method == "POST" and not length.isdecimal():
+            raise APIError(411, "expected a request with `Content-Length`", None, "length_required")
+        if length.isdecimal() and int(length) > self.limits.max_body_bytes:
+            raise APIError(
+                413, f"expected at most {self.limits.max_body_bytes} bytes, got {length}", None, "request_too_large"
+            )
+
+    async def reply(self, body: AnyRequest, request: Request) -> Response:
+        """Return the reply, whole or as a stream."""
+        self.check_model(body.model)
+        prompts = 1 if isinstance(body, ChatRequest) else len(body.prompts)
+        start = time.perf_counter()
+        async with AsyncExitStack() as stack:
+            stack.enter_context(self._door.entered(prompts * (body.n or 1)))
+            answer, writer = await self._asked(body)
+            if body.stream:
+                events = self._server_sent(answer, writer, body, start, stack.pop_all())
+                return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+            found = await self._unless_gone(self._all(answer, start), request)
+            if found is None:
+                return Response(status_code=_CLIENT_GONE)
+            self._count(answer)
+            return JSONResponse(writer.whole(found))
+
+    async def _asked(self, body: AnyRequest) -> tuple[Answer, ChatWriter | CompletionWriter]:
+        format_ = body.response_format if isinstance(body, ChatRequest) else None
+        generator = await self._constraints.generator(Wanted.of(format_, body.structured_outputs))
+        most, named = self.limits.max_tokens, bool(body.return_token_ids)
+        if isinstance(body, ChatRequest):
+            answer = await asked_chat(self.model, generator, body, most)
+            return answer, ChatWriter(self.model, self.name, answer, token_ids=named)
+        answer = await asked_completion(self.model, generator, body, most)
+        return answer, CompletionWriter(self.model, self.name, answer, token_ids=named)
+
+    async def _events(self, answer: Answer, start: float) -> AsyncIterator[tuple[Choice, StreamEvent]]:
+        is_first = True
+        async with aclosing(answer.events()) as events:  # type: ignore[type-var]
+            async for choice, event in events:
+                if is_first:
+                    self.metrics.first.observe(time.perf_counter() - start)
+                is_first = False
+                yield choice, event
+
+    async def _all(self, answer: Answer, start: float) -> list[tuple[Choice, StreamEvent]]:
+        async with aclosing(self._events(answer, start)) as events:  # type: ignore[type-var]
+            return [event async for event in events]
+
+    async def _unless_gone(self, work: Any, request: Request) -> Any:
+        """Return the result of a coroutine; None, and cancel it, if the client goes away."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not task.done():
+                await asyncio.wait([task], timeout=_POLL_SECONDS)
+                if not task.done() and await request.is_disconnected():
+                    self.metrics.cancelled.inc()
+                    return None
+            return task.result()
+        finally:
+            if not task.done():
+                task.cancel()
+                await asyncio.wait([task])
+
+    async def _server_sent(
+        self,
+        answer: Answer,
+        writer: ChatWriter | CompletionWriter,
+        body: AnyRequest,
+        start: float,
+        stack: AsyncExitStack,
+    ) -> AsyncIterator[bytes]:
+        """Yield the chunks of a reply as server-sent events; an error is the last of them."""
+        is_whole = False
+        async with stack:
+            try:
+                for chunk in writer.first():
+                    yield _sent(chunk)
+                async with aclosing(self._events(answer, start)) as events:  # type: ignore[type-var]
+                    async for choice, event in events:
+                        if (news := writer.chunk(choice, event)) is not None:
+                            yield _sent(news)
+                if body.stream_options is not None and body.stream_options.include_usage:
+                    yield _sent(writer.last())
+                yield b"data: [DONE]\n\n"
+                is_whole = True
+            except Exception as error:
+                log.exception("a reply has failed") if not isinstance(error, APIError) else None
+                yield _sent(api_error(error).body)
+                is_whole = True
+            finally:
+                if not is_whole:
+                    self.metrics.cancelled.inc()
+                self._count(answer)
+
+    def _count(self, answer: Answer) -> None:
+        self.metrics.tokens.labels("prompt").inc(answer.num_prompt)
+        self.metrics.tokens.labels("written").inc(answer.num_written)
+
+
+def _sent(value: Any) -> bytes:
+    return b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+
+
+def _refused(_: Request, error: APIError) -> Response:
+    headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
+    return JSONResponse(error.body, error.status, headers)
+
+
+def _invalid(request: Request, error: RequestValidationError) -> Response:
+    first = max(error.errors(), key=lambda one: len(one["loc"]))  # of a union the member that fits best
+    place = [str(part) for part in first["loc"] if part != "body"]
+    kind = {"extra_forbidden": "unknown_parameter", "missing": "missing_required_parameter"}.get(
+        first["type"], "invalid_value"
+    )
+    message = f"{first['msg']}: {'/'.join(place)}" if place else str(first["msg"])
+    return _refused(request, APIError(400, message, "/".join(place) or None, kind))
+
+
+def _not_found(request: Request, error: HTTPException) -> Response:
+    return _refused(
+        request, APIError(error.status_code, f"{request.method} {request.url.path}: {error.detail}", None, "not_found")
+    )
+
+
+def run(model: Any, name: str, *, host: str, port: int, limits: ServerLimits, api_key: str | None) -> None:
+    """Serve a model until Ctrl-C; then wait up to 30 s for the requests that are being answered."""
+    import uvicorn
+
+    warnings.simplefilter("ignore", SchemaWarning)  # of requests; `strict` makes them errors
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    app = make_app(model, name, limits=limits, api_key=api_key)
+    log.info("serving %r at http://%s:%d/v1", name, host, port)
+    uvicorn.run(app, host=host, port=port, log_level="warning", access_log=False, timeout_graceful_shutdown=30)

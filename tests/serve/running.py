@@ -1,0 +1,62 @@
+"""`Running`: a server on a free port of this machine, in a thread, with its model, and clients for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Self
+
+import httpx
+import openai
+import uvicorn
+
+from outlines_cont.engine.engine import engine_of
+from outlines_cont.serve.app import make_app
+from outlines_cont.serve.limits import ServerLimits
+
+
+class Running:
+    """A context manager."""
+
+    def __init__(self, model: Any, *, key: str | None = None, **limits: Any) -> None:
+        self.model = model
+        app = make_app(model, "tiny", limits=ServerLimits(**limits), api_key=key)
+        self._server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error"))
+        self._thread = threading.Thread(target=self._server.run, daemon=True)
+        self._key = key or "none"
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        while not self._server.started:
+            time.sleep(0.01)
+        self.port = self._server.servers[0].sockets[0].getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.client = openai.OpenAI(base_url=f"{self.url}/v1", api_key=self._key, max_retries=0)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.client.close()
+        self._server.should_exit = True
+        self._thread.join()
+
+    def async_client(self) -> openai.AsyncOpenAI:
+        """Return an asynchronous client, which belongs into `async with`."""
+        return openai.AsyncOpenAI(base_url=f"{self.url}/v1", api_key=self._key, max_retries=0)
+
+    @property
+    def num_running(self) -> int:
+        """The rows that run in the engine."""
+        return engine_of(self.model).num_running
+
+    def post(self, path: str, body: Any, **headers: str) -> httpx.Response:
+        """Send a request as it is."""
+        sent = {"Authorization": f"Bearer {self._key}", **headers}
+        return httpx.post(f"{self.url}{path}", json=body, headers=sent, timeout=60)
+
+    def wait_until(self, holds: Callable[[], bool], seconds: float = 30.0) -> None:
+        """Wait until something holds."""
+        end = time.monotonic() + seconds
+        while not holds():
+            assert time.monotonic() < end, f"{self.num_running} rows run"
+            time.sleep(0.01)

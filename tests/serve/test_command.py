@@ -1,0 +1,61 @@
+"""`outlines-cont serve` as a process: it answers, and Ctrl-C ends it after the request that is being answered."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from typing import Any
+
+import httpx
+
+
+def test_the_command_serves_and_ends() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "outlines_cont.cli", "serve", "--port", str(port), "--name", "ours"]
+    environment = os.environ | {"OUTLINES_CONT_API_KEY": "secret"}
+    url, key = f"http://127.0.0.1:{port}", {"Authorization": "Bearer secret"}
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
+        try:
+            _wait_for(url, process)
+            assert httpx.get(f"{url}/v1/models").status_code == 401
+            body: Any = {
+                "model": "ours",
+                "prompt": "Due: ",
+                "temperature": 0,
+                "structured_outputs": {"regex": "[0-9]{300}"},
+                "max_tokens": 900,
+            }
+            found: list[httpx.Response] = []
+            asking = threading.Thread(target=lambda: found.append(httpx.post(f"{url}/v1/completions", json=body, headers=key, timeout=90)))
+            asking.start()
+            while "outlines_cont_running_rows 1.0" not in httpx.get(f"{url}/metrics", headers=key).text:
+                assert asking.is_alive()
+            process.send_signal(signal.SIGINT)
+            asking.join()
+            assert len(found[0].json()["choices"][0]["text"]) == 300
+            _, logged = process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode in (0, 130)
+    assert "POST /v1/completions 200" in logged
+    assert "secret" not in logged
+    assert "Due" not in logged
+
+
+def _wait_for(url: str, process: Any) -> None:
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        assert process.poll() is None, process.stderr.read()
+        try:
+            if httpx.get(f"{url}/health").status_code == 200:
+                return
+        except httpx.TransportError:
+            time.sleep(0.1)
+    raise AssertionError("the server has not started")

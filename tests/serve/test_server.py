@@ -1,0 +1,331 @@
+"""The server by the real client of OpenAI, and by plain HTTP: replies equal to the engine's, chunks, errors, limits, lost clients."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+import socket
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from pydantic import BaseModel, ConfigDict
+
+from outlines_cont import Chat, continuous, generate, models, samplers
+from tests.serve.running import Running
+
+
+class Order(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    customer: str
+    item: str
+    quantity: int
+
+
+ASKED: Any = [{"role": "user", "content": "Message: Hello, this is Ana Novak. Please send 3 lamps by 2026-05-04."}]
+LONG = {"regex": "[a-z]{3000}"}
+# The server ignores what is only a warning; a request that wants an error writes `strict`.
+pytestmark = pytest.mark.filterwarnings("ignore::fsm.SchemaWarning")
+SAID = {"model": "tiny", "messages": ASKED, "temperature": 0}
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Running]:
+    with Running(models.tiny()) as running:
+        yield running
+
+
+# -- replies -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_reply_is_that_of_the_engine_alone(served: Running) -> None:
+    alone = Chat(served.model).message(ASKED[0]).assistant(generate.text(served.model), max_tokens=60)
+    reply = served.client.chat.completions.create(**SAID, max_completion_tokens=60)
+    assert reply.choices[0].message.content == alone.messages[-1]["content"]
+    assert reply.choices[0].finish_reason == "stop"
+    assert reply.usage is not None
+    num_prompt = Chat(served.model).message(ASKED[0]).state.shape[2]
+    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (num_prompt, alone.state.shape[2] - num_prompt)
+
+
+def test_a_drawn_reply_is_that_of_its_seed(served: Running) -> None:
+    options = {"temperature": 1.5, "top_p": 0.95, "seed": 7, "max_tokens": 12}
+    sampler = samplers.multinomial(temperature=1.5, top_p=0.95)
+    alone = Chat(served.model, rng=7).message(ASKED[0]).fork(3)
+    texts = [chat.assistant(generate.text(served.model, sampler=sampler), max_tokens=12).messages[-1]["content"] for chat in alone]
+    reply = served.client.chat.completions.create(model="tiny", messages=ASKED, n=3, **options)  # type: ignore[call-overload]
+    assert [choice.message.content for choice in reply.choices] == texts
+    assert [choice.index for choice in reply.choices] == [0, 1, 2]
+
+
+def test_a_pydantic_model_is_parsed(served: Running) -> None:
+    reply = served.client.chat.completions.parse(**SAID, response_format=Order, max_tokens=100)
+    assert reply.choices[0].message.parsed == Order(customer="Ana Novak", item="lamps", quantity=3)
+
+
+def test_a_stream_is_parsed_as_it_grows(served: Running) -> None:
+    with served.client.chat.completions.stream(**SAID, response_format=Order, max_tokens=100) as stream:
+        kinds = [event.type for event in stream]
+        found = stream.get_final_completion()
+    assert kinds.count("content.delta") > 5
+    assert found.choices[0].message.parsed == Order(customer="Ana Novak", item="lamps", quantity=3)
+    whole = served.client.chat.completions.create(**SAID, max_tokens=100, response_format=_format(Order))
+    assert found.choices[0].message.content == whole.choices[0].message.content
+
+
+def _format(form: type[BaseModel]) -> Any:
+    return {"type": "json_schema", "json_schema": {"name": "form", "schema": form.model_json_schema(), "strict": True}}
+
+
+def test_the_asynchronous_client_asks_many_at_once(served: Running) -> None:
+    async def ask(client: openai.AsyncOpenAI, n: int) -> str | None:
+        options: Any = {"structured_outputs": {"regex": f"[a-z]{{{n}}}"}}
+        reply = await client.chat.completions.create(**SAID, extra_body=options)
+        return reply.choices[0].message.content
+
+    async def ask_all() -> list[str | None]:
+        async with served.async_client() as client:
+            return await asyncio.gather(*(ask(client, n) for n in range(1, 13)))
+
+    texts = asyncio.run(ask_all())
+    assert [len(text or "") for text in texts] == list(range(1, 13))
+
+
+def test_completions_of_several_prompts(served: Running) -> None:
+    prompts = ["Message: Send 2 lamps.\nKind: ", "Message: The invoice of May.\nKind: "]
+    generator = generate.choice(served.model, ["order", "invoice"])
+    alone = generator(prompts, max_tokens=8)
+    outputs = {"structured_outputs": {"choice": ["order", "invoice"]}}
+    reply = served.client.completions.create(model="tiny", prompt=prompts, temperature=0, extra_body=outputs, logprobs=1)
+    assert [choice.text for choice in reply.choices] == alone
+    ids = served.model.tokenizer.encode(prompts[0])
+    again = served.client.completions.create(model="tiny", prompt=ids, temperature=0, n=2, extra_body=outputs)
+    assert [choice.text for choice in again.choices] == [alone[0]] * 2
+    assert again.usage is not None
+    assert again.usage.prompt_tokens == len(ids)
+
+
+def test_log_probabilities_are_the_models_own(served: Running) -> None:
+    state = continuous(generate.regex(served.model, "[0-9]{4}"))("Due: ", max_tokens=9)
+    body: Any = {"model": "tiny", "prompt": "Due: ", "temperature": 0, "logprobs": 2, "structured_outputs": {"regex": "[0-9]{4}"}}
+    found = served.post("/v1/completions", body | {"return_token_ids": True}).json()["choices"][0]
+    count = len(found["token_ids"])
+    assert found["text"] == state.text[len("Due: ") :] if hasattr(state, "text") else str(state)[len("Due: ") :]
+    assert found["token_ids"] == state.token_ids[0, 0, -count:].tolist()
+    assert found["logprobs"]["token_logprobs"] == pytest.approx(state.logprobs[0, 0, -count:].tolist(), abs=1e-4)
+
+
+def test_an_impossible_token_has_a_finite_log_probability(served: Running) -> None:
+    reply = served.client.chat.completions.create(**SAID, max_tokens=4, logprobs=True, top_logprobs=20)
+    content = reply.choices[0].logprobs.content  # type: ignore[union-attr]
+    assert content is not None
+    assert b"".join(bytes(one.bytes or []) for one in content).decode() == reply.choices[0].message.content
+    values = [top.logprob for one in content for top in one.top_logprobs]
+    assert all(map(math.isfinite, values))
+    assert len(values) == 20 * len(content)
+
+
+@pytest.mark.parametrize(
+    ("outputs", "pattern"),
+    [
+        ({"regex": "[ab]{5}"}, "[ab]{5}"),
+        ({"choice": ["left", "right"]}, "left|right"),
+        ({"json": {"enum": [1, 2]}}, "[12]"),
+        ({"json": '{"enum": ["x"]}'}, '"x"'),
+        ({"grammar": 'start: "a" start "b" | "ab"'}, "a+b+"),
+    ],
+)
+def test_a_structured_output_conforms(served: Running, outputs: Any, pattern: str) -> None:
+    found = served.post("/v1/chat/completions", SAID | {"structured_outputs": outputs, "max_tokens": 40}).json()
+    text, reason = found["choices"][0]["message"]["content"], found["choices"][0]["finish_reason"]
+    assert reason == "length" or re.fullmatch(pattern, text)
+
+
+def test_stops_bans_and_cuts(served: Running) -> None:
+    whole = served.client.chat.completions.create(**SAID, max_tokens=60).choices[0].message.content or ""
+    word = whole.split()[1]
+    stopped = served.client.chat.completions.create(**SAID, max_tokens=60, stop=[word]).choices[0]
+    assert (stopped.message.content, stopped.finish_reason) == (whole[: whole.index(word)], "stop")
+    cut = served.client.chat.completions.create(**SAID, max_tokens=2).choices[0]
+    assert cut.finish_reason == "length"
+    banned = served.client.chat.completions.create(**SAID, max_tokens=60, extra_body={"ban": [word]}).choices[0]
+    assert word not in (banned.message.content or "")
+    drafted = served.client.chat.completions.create(**SAID, max_tokens=60, extra_body={"draft": "lookup"}).choices[0]
+    assert drafted.message.content == whole
+
+
+def test_the_last_message_is_continued_where_this_is_said(served: Running) -> None:
+    begun = [*ASKED, {"role": "assistant", "content": "Good"}]
+    chat = Chat(served.model)
+    for message in begun:
+        chat = chat.message(message)
+    alone = chat.assistant(generate.text(served.model), max_tokens=20).messages[-1]["content"]
+    found = served.post("/v1/chat/completions", SAID | {"messages": begun, "continue_final_message": True, "max_tokens": 20}).json()
+    assert "Good" + found["choices"][0]["message"]["content"] == alone
+
+
+# -- chunks ------------------------------------------------------------------------------------------------------------
+
+
+def _chunks(served: Running, body: Any, path: str = "/v1/chat/completions") -> list[dict[str, Any]]:
+    lines = served.post(path, body | {"stream": True}).text.split("\n\n")
+    assert lines[-2:] == ["data: [DONE]", ""]
+    return [json.loads(line.removeprefix("data: ")) for line in lines[:-2]]
+
+
+@pytest.mark.parametrize("with_usage", [False, True])
+def test_only_a_requested_usage_has_no_choices(served: Running, with_usage: bool) -> None:
+    chunks = _chunks(served, SAID | {"n": 2, "max_tokens": 90} | ({"stream_options": {"include_usage": True}} if with_usage else {}))
+    empty = [chunk for chunk in chunks if not chunk["choices"]]
+    assert [chunk["usage"]["completion_tokens"] > 0 for chunk in empty] == [True] * with_usage
+    for index in (0, 1):
+        own = [chunk["choices"][0] for chunk in chunks if chunk["choices"] and chunk["choices"][0]["index"] == index]
+        assert own[0]["delta"]["role"] == "assistant"
+        assert [one["finish_reason"] for one in own if one["finish_reason"]] == ["stop"]
+    assert len({chunk["id"] for chunk in chunks}) == 1
+
+
+def test_joined_chunks_are_the_whole_reply(served: Running) -> None:
+    whole = served.client.chat.completions.create(**SAID, max_tokens=30, logprobs=True).choices[0]
+    chunks = [chunk["choices"][0] for chunk in _chunks(served, SAID | {"max_tokens": 30, "logprobs": True})]
+    assert "".join(chunk["delta"].get("content", "") for chunk in chunks) == whole.message.content
+    tokens = [one["token"] for chunk in chunks for one in (chunk["logprobs"] or {"content": []})["content"]]
+    assert tokens == [one.token for one in whole.logprobs.content]  # type: ignore[union-attr]
+    body = {"model": "tiny", "prompt": "Message: Send 2 lamps.\nKind: ", "temperature": 0}
+    texts = [chunk["choices"][0]["text"] for chunk in _chunks(served, body, "/v1/completions")]
+    assert "".join(texts) == served.post("/v1/completions", body).json()["choices"][0]["text"]
+
+
+# -- errors ------------------------------------------------------------------------------------------------------------
+
+_PATH = "/v1/chat/completions"
+_SCHEMA = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"properties": {"b": {"type": "strange"}}}}}
+_LOOSE = {"type": "json_schema", "json_schema": {"name": "a", "strict": True, "schema": {"type": "string", "format": "strange"}}}
+WRONG: list[tuple[dict[str, Any], int, str | None, str]] = [
+    ({"foo": 1}, 400, "foo", "foo"),
+    ({"messages": []}, 400, "messages", "at least 1"),
+    ({"messages": [{"role": "king", "content": "a"}]}, 400, "messages/0/role", "'user'"),
+    ({"messages": [*ASKED, {"role": "assistant", "content": "a"}]}, 400, None, "continue_final_message"),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a"}}]}]}, 400, None, "text"),
+    ({"temperature": 3}, 400, "temperature", "2"),
+    ({"top_logprobs": 3}, 400, None, "logprobs"),
+    ({"n": 17}, 400, "n", "16"),
+    ({"max_tokens": 10_000}, 400, "max_tokens", "4096"),
+    ({"logit_bias": {"a": 1}}, 400, "logit_bias", "ids"),
+    ({"logit_bias": {"999999": 1}}, 400, None, "999999"),
+    ({"model": "other"}, 404, "model", "other"),
+    ({"response_format": {"type": "json_schema"}}, 400, "response_format", "json_schema"),
+    ({"response_format": _SCHEMA}, 400, "response_format/json_schema/schema#/properties/b/type", "strange"),
+    ({"response_format": _LOOSE}, 400, "response_format/json_schema/schema#/format", "strict"),
+    ({"structured_outputs": {"regex": "("}}, 400, "structured_outputs/regex", "("),
+    ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, 400, "structured_outputs", "exactly one"),
+    ({"structured_outputs": {"json": "{"}}, 400, "structured_outputs/json", "JSON"),
+    ({"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}}, 400, None, "both"),
+    ({"stream_options": {"include_usage": True}}, 400, None, "stream"),
+    ({"parallel_tool_calls": True}, 400, "parallel_tool_calls", "tools"),
+    ({"chat_template_kwargs": {"no_such": 1}}, 400, "messages", "no_such"),
+    ({"stop": ["", "a"]}, 400, None, "stop"),
+]
+
+
+@pytest.mark.parametrize(("change", "status", "param", "said"), WRONG, ids=lambda value: str(value)[:60])
+def test_a_wrong_request_is_refused_by_name(served: Running, change: Any, status: int, param: str | None, said: str) -> None:
+    found = served.post(_PATH, SAID | {"max_tokens": 4} | change)
+    error = found.json()["error"]
+    assert (found.status_code, set(error)) == (status, {"message", "type", "param", "code"})
+    assert said in error["message"]
+    if param is not None:
+        assert error["param"] == param
+    assert served.num_running == 0
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{", b'"a"', b"null"])
+def test_a_body_that_is_no_object_is_refused(served: Running, content: bytes) -> None:
+    found = httpx.post(served.url + _PATH, content=content, headers={"Content-Type": "application/json"})
+    assert found.status_code == 400
+    assert found.json()["error"]["type"] == "invalid_request_error"
+
+
+def test_unknown_paths_and_methods_have_the_same_form(served: Running) -> None:
+    for found, status in ((httpx.get(served.url + "/v1/nothing"), 404), (httpx.get(served.url + _PATH), 405)):
+        assert found.status_code == status
+        assert set(found.json()["error"]) == {"message", "type", "param", "code"}
+    with pytest.raises(openai.NotFoundError, match="other"):
+        served.client.models.retrieve("other")
+    assert [model.id for model in served.client.models.list()] == ["tiny"]
+    assert httpx.get(served.url + "/health").json() == {"status": "ok"}
+
+
+def test_key_size_and_room_are_checked() -> None:
+    with Running(models.tiny(), key="secret", max_requests=1, max_body_bytes=2_000) as served:
+        assert httpx.get(served.url + "/health").status_code == 200
+        assert httpx.get(served.url + "/v1/models").json()["error"]["code"] == "invalid_api_key"
+        assert served.post(_PATH, SAID, Authorization="Bearer other").status_code == 401
+        assert served.client.chat.completions.create(**SAID, max_tokens=2).choices
+        large = SAID | {"messages": [{"role": "user", "content": "a" * 3_000}]}
+        assert served.post(_PATH, large).status_code == 413
+        long = SAID | {"structured_outputs": LONG, "stream": True}
+        key = {"Authorization": "Bearer secret"}
+        with httpx.stream("POST", served.url + _PATH, json=long, headers=key, timeout=60) as stream:
+            chunks = stream.iter_bytes()
+            assert next(chunks)
+            refused = served.post(_PATH, SAID)
+            assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
+        served.wait_until(lambda: served.num_running == 0)
+        assert served.post(_PATH, SAID | {"max_tokens": 2}).status_code == 200
+
+
+# -- clients that go away, and slow constraints ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_goes_away_frees_its_rows(served: Running, stream: bool) -> None:
+    body = SAID | {"structured_outputs": LONG, "n": 3, "stream": stream}
+    sent = json.dumps(body).encode()
+    head = f"POST {_PATH} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {len(sent)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", served.port)) as connection:
+        connection.sendall(head.encode() + sent)
+        served.wait_until(lambda: served.num_running == 3)
+    served.wait_until(lambda: served.num_running == 0)
+    metrics = httpx.get(served.url + "/metrics").text
+    assert float(re.findall(r"^outlines_cont_cancelled_requests_total (\S+)", metrics, re.M)[0]) >= 1
+
+
+def test_a_slow_schema_delays_no_other_request(served: Running) -> None:
+    names = [f"field_{i}" for i in range(400)]
+    slow = {"properties": {name: {"type": "string", "pattern": f"^{name}[a-z]{{1,{i + 2}}}$"} for i, name in enumerate(names)}}
+    form = {"type": "json_schema", "json_schema": {"name": "a", "schema": slow}}
+    ended: list[str] = []
+
+    def ask(name: str, body: Any) -> None:
+        served.post(_PATH, SAID | {"max_tokens": 2} | body)
+        ended.append(name)
+
+    threads = [threading.Thread(target=ask, args=("slow", {"response_format": form}))]
+    threads += [threading.Thread(target=ask, args=(f"quick {i}", {})) for i in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ended[-1] == "slow"
+
+
+def test_tokens_and_requests_are_counted() -> None:
+    with Running(models.tiny()) as served:
+        reply = served.client.chat.completions.create(**SAID, max_tokens=5)
+        served.post(_PATH, {})
+        text = httpx.get(served.url + "/metrics").text
+    counted = dict(re.findall(r'^outlines_cont_tokens_total{kind="(\w+)"} (\S+)', text, re.M))
+    assert reply.usage is not None
+    assert {kind: float(value) for kind, value in counted.items()} == {
+        "prompt": reply.usage.prompt_tokens,
+        "written": reply.usage.completion_tokens,
+    }
+    statuses = re.findall(r'^outlines_cont_requests_total{path="/v1/chat/completions",status="(\d+)"} 1.0', text, re.M)
+    assert sorted(statuses) == ["200", "400"]
