@@ -76,7 +76,7 @@ class ArgumentForm:
         )
         # The rest after each member, for a text that has members already, and for one that has none.
         later = first = fsm.choice([""])
-        for key, member in reversed([*schema.get("properties", {}).items()]):
+        for key, member in reversed([*_members(schema).items()]):
             written = _marked(self.before + key + self.between, names) + self._value(member, defs, names)
             with_it, as_next = written + later, _marked(self.separator, names) + written + later
             later, first = (as_next, with_it) if key in required else (as_next | later, with_it | first)
@@ -100,7 +100,7 @@ class ArgumentForm:
     def read(self, text: str, at: int, tool: Tool) -> tuple[dict[str, Any], int] | None:
         """Return the arguments that begin at a character, and the index after them; None if they are cut."""
         found: dict[str, Any] = {}
-        members = tool.parameters.get("properties", {})
+        members = _members(tool.parameters)
         while True:
             start = at + len(self.separator if found else "")
             key = next(
@@ -137,6 +137,13 @@ class ArgumentForm:
             return f"{self.quote}{value}{self.quote}"
         is_constant = self.constants and (value is None or isinstance(value, bool))
         return str(value) if is_constant else json.dumps(value, ensure_ascii=False)
+
+
+def _members(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the members of an object; one that is only a reference to a definition is that."""
+    defs = {f"#/{name}/{key}": one for name in ("$defs", "definitions") for key, one in schema.get(name, {}).items()}
+    found = schema.get("properties", {}).items()
+    return {key: defs.get(one.get("$ref"), one) if isinstance(one, Mapping) else one for key, one in found}
 
 
 def _is_text(schema: Any) -> bool:

@@ -6,6 +6,7 @@ import ast
 import json
 import re
 from collections.abc import Callable
+from enum import Enum
 from typing import Any, Literal
 
 import pytest
@@ -216,6 +217,19 @@ def test_arguments_are_strict(form: str, value: str) -> None:
     assert not expression.accepts(FORMS[form].written([("Weather", {"city": "Paris", "days": 10})]))
     assert not expression.accepts(FORMS[form].written([("Weather", {"city": "Paris", "other": 1})]))
     assert not expression.accepts(FORMS[form].written([("Wetter", {"city": "Paris"})]))
+
+
+def test_a_reference_to_an_enum_is_written_as_a_text() -> None:
+    class City(Enum):
+        OSLO = "Oslo"
+
+    def go(city: City) -> None:
+        """Go there."""
+
+    tool = Tool.of(go)
+    text = FORMS["qwen3-coder"].written([("go", {"city": "Oslo"})])
+    assert FORMS["qwen3-coder"].expression([tool], "").accepts(text)
+    assert FORMS["qwen3-coder"].calls(text, [tool]) == [("go", {"city": "Oslo"})]
 
 
 @pytest.mark.parametrize("schema", [{"minProperties": 1}, {"properties": {"x": {"type": "string", "format": "date"}}}])
