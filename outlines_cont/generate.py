@@ -41,13 +41,16 @@ from outlines_cont.generation.stream import StateStream
 from outlines_cont.generation.thinking import Thinking
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import TokenSet
-from outlines_cont.policies.constraint import MAX_RETRIES, CheckedConstraint, Constraint
+from outlines_cont.policies.constraint import MAX_RETRIES, CheckedConstraint, Constraint, EndMode
 from outlines_cont.policies.policy import Policy
 from outlines_cont.samplers import BeamSearch, Greedy, Multinomial, greedy
 from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import Rng
 
 __all__ = ["Generator", "cfg", "choice", "format", "fsm", "json", "regex", "text"]
+
+ENDS: dict[str, EndMode] = {"regex": "eos", "choice": "eos", "json": "eos", "format": "eos", "cfg": "eos", "fsm": "eos"}
+"""How the texts of each kind of generator end by default; see `regex`."""
 
 _NUM_GENERATORS = 64
 _making = threading.Lock()
@@ -284,18 +287,31 @@ def regex(
     *,
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
+    end: EndMode = ENDS["regex"],
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
     thinking: Thinking | bool | None = None,
 ) -> Generator:
     """Generate text that fully matches `pattern`, a regular expression in Python's syntax. The value is the text.
 
+    Args:
+        model: the language model.
+        pattern: the regular expression.
+        sampler: how tokens are drawn; greedy by default.
+        force: append text without a choice without sampling it (jump-forward decoding).
+        end: how the text ends, where it may: `"eos"` only with the model's end of text, `"free"` also with any token that leaves the
+            language, such as a full stop after a number; what the model would write there is then its end. Every function of this
+            module but `text` takes it; see docs/constrain.md.
+        policies, draft: as in `json`.
+
     Raises:
         fsm.RegexSyntaxError, fsm.UnsupportedRegex: the pattern is malformed, or cannot be a constraint.
         fsm.EmptyLanguage, fsm.VocabularyGap: no text matches, or none that the tokens of the model can spell.
     """
     source = _source("regex", pattern)
-    return _generator(model, fsm_package.regex(pattern), source, sampler, policies, draft, thinking, force=force)
+    return _generator(
+        model, fsm_package.regex(pattern), source, sampler, policies, draft, thinking, force=force, end=end
+    )
 
 
 @_generator_function()
@@ -305,6 +321,7 @@ def choice(
     *,
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
+    end: EndMode = ENDS["choice"],
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
     thinking: Thinking | bool | None = None,
@@ -316,7 +333,7 @@ def choice(
     """
     expression = fsm_package.choice(options)
     return _generator(
-        model, expression, _source("choice", list(options)), sampler, policies, draft, thinking, force=force
+        model, expression, _source("choice", list(options)), sampler, policies, draft, thinking, force=force, end=end
     )
 
 
@@ -327,6 +344,7 @@ def json(
     *,
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
+    end: EndMode = ENDS["json"],
     max_retries: int = MAX_RETRIES,
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
@@ -362,7 +380,17 @@ def json(
     parse, partial = _parser_of(schema)
     source = _source("json", [schema, options])
     made = _generator(
-        model, expression, source, sampler, policies, draft, thinking, parse, force=force, max_retries=max_retries
+        model,
+        expression,
+        source,
+        sampler,
+        policies,
+        draft,
+        thinking,
+        parse,
+        force=force,
+        end=end,
+        max_retries=max_retries,
     )
     return replace(made, partial_type=partial)
 
@@ -386,6 +414,7 @@ def format(
     *,
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
+    end: EndMode = ENDS["format"],
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
     thinking: Thinking | bool | None = None,
@@ -403,7 +432,9 @@ def format(
     """
     chosen = format_of(type)
     source = _source("format", type)
-    return _generator(model, chosen.expression, source, sampler, policies, draft, thinking, chosen.parse, force=force)
+    return _generator(
+        model, chosen.expression, source, sampler, policies, draft, thinking, chosen.parse, force=force, end=end
+    )
 
 
 @_generator_function(also_of=fsm_package.grammar)
@@ -414,6 +445,7 @@ def cfg(
     start: str = "start",
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
+    end: EndMode = ENDS["cfg"],
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
     thinking: Thinking | bool | None = None,
@@ -429,7 +461,7 @@ def cfg(
     """
     expression = fsm_package.grammar(grammar, start, **options)
     source = _source("cfg", [grammar, start, options])
-    return _generator(model, expression, source, sampler, policies, draft, thinking, force=force)
+    return _generator(model, expression, source, sampler, policies, draft, thinking, force=force, end=end)
 
 
 @_generator_function()
@@ -439,6 +471,7 @@ def fsm(
     *,
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
+    end: EndMode = ENDS["fsm"],
     max_retries: int = MAX_RETRIES,
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
@@ -464,7 +497,17 @@ def fsm(
     parse = Captures(language.parts).find if language.parts else str
     source = _source("fsm", expression)
     made = _generator(
-        model, language, source, sampler, policies, draft, thinking, parse, force=force, max_retries=max_retries
+        model,
+        language,
+        source,
+        sampler,
+        policies,
+        draft,
+        thinking,
+        parse,
+        force=force,
+        end=end,
+        max_retries=max_retries,
     )
     return replace(made, parses_specials=True) if language.parts and language.specials else made
 
@@ -502,10 +545,11 @@ def _generator(
     parse: Callable[[str], Any] = str,
     *,
     force: bool = True,
+    end: EndMode = "eos",
     max_retries: int = MAX_RETRIES,
 ) -> Generator:
     _check(model, sampler)
-    constraint = None if expression is None else _constraint(model, expression, force, max_retries)
+    constraint = None if expression is None else _constraint(model, expression, force, end, max_retries)
     open_draft(draft, model)  # raises for an invalid argument now, not at the first call
     steering = checked_policies(() if policies is None else policies)
     unbounded = () if expression is None else expression.report.unbounded
@@ -524,9 +568,10 @@ def _generator(
 
 
 def _constraint(
-    model: LanguageModel, expression: Expression, force: bool, max_retries: int
+    model: LanguageModel, expression: Expression, force: bool, end: EndMode, max_retries: int
 ) -> Constraint | CheckedConstraint:
     checked_bool(force, "force")
+    check("end", end, end in ("eos", "free"), "'eos' or 'free'")
     expected = "a number of retries, 0 or more,"
     check("max_retries", max_retries, is_int(max_retries, 0), expected, f"The default is {MAX_RETRIES}.")
     if not model.eos_token_ids:
@@ -534,7 +579,7 @@ def _constraint(
             "expected a model with an end-of-sequence token, which ends a constrained text, got one without. "
             "Set `eos_token_id` in the generation config or the tokenizer before wrapping it."
         )
-    plain = Constraint.of_model(model, expression, force=force)
+    plain = Constraint.of_model(model, expression, force=force, end=end)
     if not expression.has_checks:
         return plain
     return CheckedConstraint(plain, expression, TokenSet.of(model.eos_token_ids), max_retries)
@@ -561,11 +606,14 @@ _BY_OPTION: dict[str, tuple[Callable[..., Generator], str]] = {
 }
 
 
-def maker_of(options: Mapping[str, Any], *, force: bool) -> partial[Generator]:
-    """Return the call for `made_once` of the one constraint in `options` (`regex`, `choice`, `json`, `grammar`), else of free text."""
+def maker_of(options: Mapping[str, Any], *, force: bool, end: EndMode | None = None) -> partial[Generator]:
+    """Return the call for `made_once` of the one constraint in `options` (`regex`, `choice`, `json`, `grammar`), else of free text.
+
+    `end` is how it ends; None for the default of its kind.
+    """
     for name, (make, parameter) in _BY_OPTION.items():
         if options.get(name) is not None:
-            return partial(make, **{parameter: options[name]}, force=force)
+            return partial(make, **{parameter: options[name]}, force=force, **({} if end is None else {"end": end}))
     return partial(text)
 
 

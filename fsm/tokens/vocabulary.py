@@ -179,6 +179,7 @@ class Vocabulary:
         special_ids: the smallest id of each name, without those that end a text.
         spelled: what automata read for each id: its bytes, a symbol, or nothing where it is never allowed.
         eos_token_ids: ascending.
+        eos_mask, text_mask, ending_mask: those ids, those with text, and both, packed.
 
     Cost: 0.2 s and about 40 MB for 131,072 tokens, the loops over JSON strings included; 0.05 s from a file. Immutable but
     for its caches, which are safe to share between threads.
@@ -221,6 +222,9 @@ class Vocabulary:
         self.num_words = bitmask.num_words(len(self.tokens))
         self.max_token_bytes = int(lengths.max(initial=0))
         self.eos_mask = bitmask.from_ids(self.eos_token_ids, self.num_words)
+        self.text_mask = bitmask.pack(np.array([token is not None for token in self.tokens], bool))
+        self.ending_mask = self.eos_mask | self.text_mask
+        self.ending_mask.setflags(write=False)
         self.masks: ByteCache[Node, NDArray[np.int32]] = ByteCache(max_cache_bytes // 2)
         self._loops: ByteCache[tuple[Node, int], CharacterLoop] = ByteCache(max_cache_bytes // 4)
         self._exits: ByteCache[Hashable, Exits] = ByteCache(max_cache_bytes // 8)

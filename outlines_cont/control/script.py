@@ -23,6 +23,7 @@ from outlines_cont.control.script_driver import (
 )
 from outlines_cont.errors import ScriptError
 from outlines_cont.generation.options import checked_policies, texts_of
+from outlines_cont.policies.constraint import EndMode
 from outlines_cont.policies.policy import Policy
 from outlines_cont.programs.fork_program import Wait
 from outlines_cont.programs.variables import Shared, Written
@@ -77,6 +78,7 @@ async def gen(
     temperature: float | None = None,
     name: str | None = None,
     force: bool = True,
+    end: EndMode | None = None,
     require_stop: bool = False,
     draft: Any = None,
 ) -> str:
@@ -96,6 +98,7 @@ async def gen(
         temperature: used in place of the sampler's; 0 takes the most probable token.
         name: capture the text under this name.
         force: append text without a choice in one chunk instead of sampling it.
+        end: how a constrained text ends, `"eos"` or `"free"`; see `generate.regex`. None is the default of its kind.
         require_stop: raise `IncompleteOutput` for a text that does not end at `stop_at`, which is returned otherwise.
         draft: the draft for speculative decoding, such as "lookup"; see docs/draft.md.
 

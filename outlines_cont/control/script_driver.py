@@ -30,6 +30,7 @@ from outlines_cont.generate import Generator
 from outlines_cont.generation.options import Options, check_beside_stop, check_one_constraint
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import encode_letters
+from outlines_cont.policies.constraint import EndMode
 from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.stop import StopAt
 from outlines_cont.programs.fork_program import (
@@ -94,6 +95,7 @@ class Gen:
     temperature: float | None = None
     name: str | None = None
     force: bool = True
+    end: EndMode | None = None
     require_stop: bool = False
     draft: Any = None
 
@@ -107,6 +109,7 @@ class Gen:
         check_draft(self.draft)
         for option in ("keep_stop", "require_stop", "force"):
             checked_bool(getattr(self, option), option)
+        check("end", self.end, self.end in (None, "eos", "free"), "'eos' or 'free'")
         check_beside_stop(self.stop_at, keep_stop=self.keep_stop, require_stop=self.require_stop)
         check_int("max_tokens", self.max_tokens, 1, is_optional=True)
         temperature = self.temperature
@@ -442,17 +445,22 @@ class _Stop(StopAt):
     finish_reason = STOP_REASON
 
 
-def _substring(model: LanguageModel, *, text: str, end: str, force: bool) -> Generator:
-    return generate.fsm(model, substring(text, end=end), force=force)
+def _substring(model: LanguageModel, *, text: str, mark: str, force: bool, end: EndMode) -> Generator:
+    return generate.fsm(model, substring(text, end=mark), force=force, end=end)
 
 
 def _generator(request: Gen, model: LanguageModel) -> Generator:
     """Return the generator of a requested span; equal ones are made once, as in a loop."""
     if request.substring_of is None:
         given = {name: getattr(request, name) for name in ("regex", "choice", "json", "grammar")}
-        make = generate.maker_of(given, force=request.force)
+        make = generate.maker_of(given, force=request.force, end=request.end)
     else:
-        make = partial(_substring, text=request.substring_of, end=request.substring_end, force=request.force)
+        given = {
+            "text": request.substring_of,
+            "mark": request.substring_end,
+            "end": request.end or generate.ENDS["fsm"],
+        }
+        make = partial(_substring, force=request.force, **given)
     return generate.made_once(model, make)
 
 

@@ -8,7 +8,8 @@ With as many beams as there are hypotheses the search is exhaustive.
 An ended text has the probability of its most probable tokenization: that over all tokenizations is not known, as most of them are in no
 beam. Rows with the same tokens are merged, such as equal initial rows, or rows with two ids that end a text. Another tokenization of a text
 that has not ended may become more probable later, so it is kept if a beam remains. A row that failed is dropped while its entry has any
-other. Only the order of scores is used, so policies may rewind.
+other. Only the order of scores is used, so policies may rewind. All tokens with which a piece leaves its language after the same bytes are
+one hypothesis, with the sum of their probabilities.
 """
 
 from __future__ import annotations
@@ -18,13 +19,17 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from outlines_cont.device import upload
 from outlines_cont.engine.drawing.drawing import Draw
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row
 from outlines_cont.engine.steering import take
 from outlines_cont.meter import Meter
+from outlines_cont.policies.branch import Exit
 from outlines_cont.samplers import BeamSearch
 from outlines_cont.state.row import StateRow
 
@@ -162,13 +167,19 @@ class BeamJob(Job):
     ) -> None:
         """Add for every row the continuations that can be among the best."""
         norm = logits.logsumexp(-1)
+        left = [self._exits(row, *parts) for row, *parts in zip(rows, logits.log_softmax(-1), masked, strict=True)]
+        masked = _without(masked, [ids for _, ids in left])
         token_ids = self._candidates(masked)
         values = masked.gather(-1, token_ids)
         sampling_logprobs = masked.log_softmax(-1).gather(-1, token_ids)
         table = (token_ids, values, values - norm[:, None], sampling_logprobs)
-        for row, *columns in zip(rows, *(part.tolist() for part in table), strict=True):
+        for row, (ways, _), *columns in zip(rows, left, *(part.tolist() for part in table), strict=True):
             text = self._text(row)
-            if row.fails(columns[2][0], max(columns[-1])):
+            for way, draw in ways:
+                rank = _GOOD, row.search_score(draw)
+                ended = Hypothesis(rank, True, (text[0] + way.text, text[1]), row=row, draw=draw)
+                found[self._entry[id(row)]].append(ended)
+            if not ways and row.fails(columns[2][0], max(columns[-1])):
                 found[self._entry[id(row)]].append(Hypothesis((_FAILED, 0.0), True, text, row=row))
                 continue
             draws = {
@@ -182,6 +193,34 @@ class BeamJob(Job):
                 rank = _GOOD, row.search_score(draw)
                 longer = text[0] + data, text[1] + special
                 found[self._entry[id(row)]].append(Hypothesis(rank, ends, longer, row=row, draw=draw))
+
+    def _exits(
+        self, row: Row, logprobs: torch.Tensor, masked: torch.Tensor
+    ) -> tuple[list[tuple[Exit, Draw]], NDArray[np.int64]]:
+        """Return the most probable ways in which a token may leave the language of a row, and all tokens that may.
+
+        `logprobs` and `masked` are (V,): by the model, and the logits under the mask.
+        """
+        exits = row.piece.exits
+        ways = [] if exits is None else exits.all()
+        if not ways:
+            return [], np.zeros(0, np.int64)
+        token_ids = np.concatenate([way.token_ids for way in ways]).astype(np.int64)
+        of_way = torch.from_numpy(np.repeat(np.arange(len(ways)), [len(way.token_ids) for way in ways]))
+        at = upload(token_ids, masked.device)
+        chances = logprobs[at].double().exp().cpu()
+        logs = torch.zeros(len(ways), dtype=torch.float64).index_add_(0, of_way, chances).log()
+        is_open = (masked[at] > -torch.inf).cpu()
+        is_allowed = torch.zeros(len(ways), dtype=torch.bool)
+        is_allowed[of_way[is_open]] = True
+        logs[~is_allowed] = -torch.inf
+        best = logs.topk(min(self._search.beams, len(ways)))
+        found = [
+            (ways[index], Draw(int(token_ids[((of_way == index) & is_open).numpy()][0]), log, log))
+            for index, log in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+            if math.isfinite(log)
+        ]
+        return found, token_ids
 
     def _candidates(self, masked: torch.Tensor) -> torch.Tensor:
         """Return (R, K) ids: the most probable tokens, as many as could be kept, and all ends, whose scores differ."""
@@ -203,3 +242,13 @@ class BeamJob(Job):
             if draw is not None:
                 take(row, draw)
         return [(source, row) for row, (source, _, _) in zip(rows, continued, strict=True)]
+
+
+def _without(masked: torch.Tensor, token_ids: Sequence[NDArray[np.int64]]) -> torch.Tensor:
+    """Return (R, V) logits with minus infinity for some tokens of each row."""
+    if not any(map(len, token_ids)):
+        return masked
+    masked = masked.clone()
+    for row, ids in zip(masked, token_ids, strict=True):
+        row[upload(ids, masked.device)] = -torch.inf
+    return masked

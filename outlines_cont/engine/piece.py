@@ -21,7 +21,7 @@ from outlines_cont.engine.guidance import GuidedSequence, NegativeSequence
 from outlines_cont.engine.policy_states import PolicyStates
 from outlines_cont.immutable import shallow_copy, with_attributes
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.policies.branch import LazyTokenSet, TokenSet, check_mask
+from outlines_cont.policies.branch import Exits, LazyTokenSet, TokenSet, check_mask
 from outlines_cont.policies.healing import PieceText, TextPosition
 from outlines_cont.policies.policy import Policy
 from outlines_cont.sampling.params import Sampler
@@ -173,7 +173,7 @@ class RunningPiece:
         text: where the piece begins, and how far its text is final.
         draft: its speculative decoding, if there is any.
         negative: its negative prompt, if it is guided.
-        mask, sequences, temperature: of the next sample; a temperature of None is that of the piece.
+        mask, sequences, temperature, exits: of the next sample, see `Branch`; a temperature of None is that of the piece.
         owed: forced tokens that a limit has cut off.
         given: the row as it was given, if token healing has removed its last tokens.
         finish_reason, stop: why the piece has ended, empty until then; the stop text or stop token, if one did.
@@ -195,6 +195,7 @@ class RunningPiece:
         self.negative: NegativeSequence | None = None
         self.mask, self.sequences = TokenSet.all, list[list[int]]()  # sequences: see `Branch`
         self.temperature: float | None = None
+        self.exits: Exits | None = None
         self.owed = list(written.owed)
         self.given: StateRow | None = None
         self._first = length

@@ -10,7 +10,7 @@ from typing import Any, Protocol, Self
 
 from outlines_cont.errors import DeadEnd, UnsupportedBranch
 from outlines_cont.immutable import shallow_copy, with_attributes
-from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.policies.branch import Branch, Exit, TokenSet
 from outlines_cont.policies.compose import PolicyState, compose, row_ahead
 from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.state.row import NO_EXCLUSIONS, Exclusion, Exclusions
@@ -178,6 +178,10 @@ class PolicyStates:
             return mask
         allowed = mask & ~TokenSet.of(exclusion.excluded)
         return (allowed & ~TokenSet.of(exclusion.avoided)) or allowed
+
+    def exclude_exit(self, index: int, found: Exit) -> None:
+        """Exclude the tokens of an exit as token `index`, because the text must not end there; it is no retry of a policy."""
+        self.exclusions = self.exclusions.with_ids(index, frozenset(found.token_ids.tolist()))
 
     def retry_earlier(self, row: RewindableRow, reason: str) -> None:
         """Rewind to the last drawn token before the last exclusion, and exclude it; further if that position has no retries left.

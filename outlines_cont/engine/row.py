@@ -15,8 +15,11 @@ from dataclasses import replace
 from time import perf_counter
 from typing import Any, Self
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from outlines_cont.device import upload
 from outlines_cont.engine.drafting.expected import NOTHING_EXPECTED, Expected
 from outlines_cont.engine.drafting.lookahead import MAX_TOKENS, Lookahead
 from outlines_cont.engine.drawing.drawing import Draw, DrawInput
@@ -256,7 +259,16 @@ class Row(FedSequence):
         """Return the score of the row in a search, with one more token or end; forced tokens that were not fed yet count 0."""
         if draw is None:
             return self.tokens.search_score(0.0, 0)
-        return self.tokens.search_score(draw.logprob, int(draw.token_id not in self.piece.limits.end_ids))
+        exits = self.piece.exits
+        is_end = draw.token_id in self.piece.limits.end_ids or (
+            exits is not None and exits.of(draw.token_id) is not None
+        )
+        return self.tokens.search_score(draw.logprob, int(not is_end))
+
+    def end_logprob(self, token_ids: NDArray[np.int32]) -> float:
+        """Return the log-probability, by the model, that one of some tokens is next."""
+        assert self.logits is not None
+        return float(self.logits.log_softmax(0)[upload(token_ids, self.logits.device).long()].logsumexp(0))
 
     @property
     def excerpt(self) -> str:

@@ -1,7 +1,7 @@
 """How a running piece steers its row: `plan` follows the merged branches of its policies (rewind, append, exclude tokens) until the row
 samples under a mask, waits or ends; `take` appends the token that was drawn. A piece ends where its policies stop it, or only end
-tokens are allowed, or one is drawn (unless a policy rewinds there), at its length limits, which may cut forced tokens, and by an error, as
-in a policy. Policies that neither sample, wait nor stop fail after 10,000 branches.
+tokens are allowed, or one is drawn (unless a policy rewinds there), or a token that leaves its language (`Exits`), at its length limits,
+which may cut forced tokens, and by an error, as in a policy. Policies that neither sample, wait nor stop fail after 10,000 branches.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from outlines_cont.engine.drawing.drawing import Draw
 from outlines_cont.engine.piece import RowStatus
 from outlines_cont.engine.row import Row
 from outlines_cont.errors import DeadEnd, UnsupportedBranch
-from outlines_cont.policies.branch import Branch, TokenSet
+from outlines_cont.models.tokenizer.special_names import encode_bytes_inside
+from outlines_cont.policies.branch import Branch, Exit, Exits, TokenSet
 from outlines_cont.state.row import APPENDED, FORCED, GENERATED
 
 # The most branches of the policies of a row in one step.
@@ -130,8 +131,11 @@ def _cut_by_stop(row: Row, branch: Branch) -> tuple[tuple[int, float, int], ...]
 
 def _request_sample(row: Row, mask: TokenSet, branch: Branch) -> bool:
     """Sample under a mask in this step; return True if the row was rewound instead, so that the policies are called again."""
-    piece = row.piece
-    sampled = piece.limits.sampled(mask, row.model.vocab_size, is_short=piece.spec.min_tokens > 0 and row.is_short)
+    piece, exits = row.piece, branch.exits
+    is_short = piece.spec.min_tokens > 0 and row.is_short
+    if exits is not None:
+        mask, exits = _with_exits(row, mask, exits, is_short=is_short)
+    sampled = piece.limits.sampled(mask, row.model.vocab_size, is_short=is_short)
     mask = sampled.mask
     left = piece.policies.left(mask, row.length) if piece.policies.exclusions.entries else mask
     if not sampled.has_text:
@@ -149,9 +153,20 @@ def _request_sample(row: Row, mask: TokenSet, branch: Branch) -> bool:
         row.end("length")
     else:
         row.need_logits(left)
-        piece.mask, piece.sequences, piece.temperature = left, branch.ff_tokens, branch.temperature
+        piece.mask, piece.sequences, piece.temperature, piece.exits = left, branch.ff_tokens, branch.temperature, exits
         row.status = RowStatus.SAMPLING
     return False
+
+
+def _with_exits(row: Row, mask: TokenSet, exits: Exits, *, is_short: bool) -> tuple[TokenSet, Exits | None]:
+    """Return a mask, and its exits, without those that are not allowed now: in a row that is too short, or where a policy allows no end."""
+    if is_short:
+        inside = mask & exits.inside
+        return (inside, None) if inside & row.piece.limits.not_eos else (mask, exits)
+    if exits.may_end and not _may_end(row, mask):
+        exits = exits.not_here()
+        mask = mask & exits.mask
+    return mask, exits
 
 
 def _append_forced(row: Row, token_ids: list[int], kind: bytes) -> None:
@@ -177,8 +192,12 @@ def append_all(row: Row, token_ids: list[int], kind: bytes) -> None:
 def _take(row: Row, draw: Draw) -> None:
     row.counts.sampled_tokens += 1
     piece = row.piece
+    found = None if piece.exits is None else piece.exits.of(draw.token_id)
+    if found is not None:
+        _leave(row, draw.token_id, found)
+        return
     if draw.token_id in piece.limits.end_ids:
-        _end_on(row, draw)
+        _end_on(row, draw.token_id, draw.logprob)
         return
     row.append(draw.token_id, GENERATED, draw.logprob, draw.sampling_logprob)
     if row.tokens.num_top:
@@ -191,15 +210,47 @@ def _take(row: Row, draw: Draw) -> None:
             append_all(row, follow[1:], FORCED)
 
 
-def _end_on(row: Row, draw: Draw) -> None:
-    """End the piece on an end token that was drawn, unless a policy rewinds."""
+def _leave(row: Row, token_id: int, found: Exit) -> None:
+    """End the piece with a token that leaves its language, after the bytes of it that belong to the text, which are spelled anew.
+
+    Where the policies do not let the text end after these bytes, no token that leaves after them is drawn here.
+    """
+    start, logits, logprob = row.length, row.logits, row.end_logprob(found.token_ids)
+    spelled = encode_bytes_inside(row.model.tokenizer, found.text, row.token_ids)
+    if not spelled:
+        _end_on(row, token_id, logprob)
+        return
+    if spelled[0] not in row.excluded(start):
+        append_all(row, spelled, APPENDED)
+        branches = [] if row.has_ended else _next_branches(row)
+        if not branches:  # the context is full, or a policy has ended the text, or rewound it
+            return
+        if branches[0].is_rewind:
+            _follow(row, branches[0])
+            return
+        if _may_end(row, branches[0].sample_mask):
+            _end_on(row, token_id, logprob)
+            return
+        row.piece.policies.decider = None
+        row.rewind(row.length - start)
+        row.feed.logits = logits  # nothing was fed since
+    row.piece.policies.exclude_exit(start, found)
+
+
+def _may_end(row: Row, mask: TokenSet | None) -> bool:
+    """Return whether a mask has a token with which the model ends a text."""
+    return mask is not None and any(token_id in mask for token_id in row.model.eos_token_ids)
+
+
+def _end_on(row: Row, token_id: int, logprob: float) -> None:
+    """End the piece on a token that was drawn, unless a policy rewinds."""
     ends = row.tokens.ends
-    row.tokens.ends = (*ends, (len(row.token_ids), draw.logprob))
+    row.tokens.ends = (*ends, (len(row.token_ids), logprob))
     _end_text(row, "stop")
     if not row.has_ended:
         row.tokens.ends = ends
-    elif draw.token_id in row.piece.limits.stop_tokens:
-        row.piece.stop = draw.token_id
+    elif token_id in row.piece.limits.stop_tokens:
+        row.piece.stop = token_id
 
 
 def _end_text(row: Row, reason: str) -> bool:

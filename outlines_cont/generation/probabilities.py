@@ -185,19 +185,27 @@ class _Tree:
         return Probabilities(tuple(self.options), tuple(self.constrained), tuple(self.own))
 
     def _constrained(self, prefix: _Prefix, logits: torch.Tensor, allowed: list[int]) -> dict[int, float]:
-        """Return the constrained log-probability of each next token, and add that of the end."""
-        masked = logits[allowed]
-        total = masked.logsumexp(0)
+        """Return the constrained log-probability of each next token, and add those of the ends."""
+        inside = [token_id for token_id in allowed if token_id not in self._eos]
+        ends = self._ends(prefix.state, allowed)
+        parts = [logits[inside], *(logits[token_ids].logsumexp(0, keepdim=True) for _, token_ids in ends)]
+        total = torch.cat(parts).logsumexp(0)
         if not total.isfinite():
             raise DeadEnd(
                 f"expected a token of positive probability that the options allow after {prefix.text.decode(errors='replace')!r}, got "
                 "probability zero for each. The model itself masks tokens that the options need: use others, or another model."
             )
-        logs = dict(zip(allowed, (masked - total + prefix.constrained).tolist(), strict=True))
-        for token_id in self._eos:
-            if token_id in logs:
-                self._add(self.constrained, prefix.text, prefix.options, logs.pop(token_id))
-        return logs
+        for (text, _), log in zip(ends, parts[1:], strict=True):
+            self._add(self.constrained, prefix.text + text, prefix.options, float(log - total) + prefix.constrained)
+        return dict(zip(inside, (parts[0] - total + prefix.constrained).tolist(), strict=True))
+
+    def _ends(self, state: int, allowed: list[int]) -> list[tuple[bytes, list[int]]]:
+        """Return the ways in which the text may end in a state: the bytes that are still written, and the tokens, of whose sum it is."""
+        exits = self._constraint.exits(state)
+        if exits is not None:
+            return [(way.text, way.token_ids.tolist()) for way in exits.all()]
+        ends = [token_id for token_id in self._eos if token_id in allowed]
+        return [(b"", ends)] if ends else []
 
     def _own(self, prefix: _Prefix, logits: torch.Tensor, allowed: list[int]) -> dict[int, float]:
         """Return the model's own log-probability of each next token of a spelling that counts, and add that of the end."""

@@ -1,7 +1,7 @@
 """`Branch`: the instruction of a policy for the next step of one sequence, as in AICI: rewind by some tokens (`backtrack`), then sample
 under a mask, or append given tokens (`ff_tokens`, fast-forward), or wait. It may exclude or avoid tokens at the position rewound to, and
 set a temperature. `TokenSet`: an immutable set of token ids as a packed bitmask, finite or the complement of a finite set; `LazyTokenSet`:
-one whose bitmask is computed when first read.
+one whose bitmask is computed when first read. `Exits`: which tokens of a mask end the piece, though they do not end a text.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from operator import index
 from reprlib import repr as short_repr
-from typing import ClassVar, TypeGuard
+from typing import ClassVar, NamedTuple, Protocol, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -246,6 +246,40 @@ def check_mask(mask: object, vocab_size: int, name: str) -> None:
         )
 
 
+class Exit(NamedTuple):
+    """The end of a piece inside, or before, a token that was drawn."""
+
+    text: bytes  # the bytes of the token that belong to the piece, at its beginning; mostly none
+    token_ids: NDArray[
+        np.int32
+    ]  # all tokens with which the piece would have ended after the same bytes; their probabilities are summed
+
+
+class Exits(Protocol):
+    """The tokens of a mask with which the piece ends, though they are none that end a text: they leave its language."""
+
+    @property
+    def may_end(self) -> bool:
+        """Whether the piece may end here, before a token; else only inside of one."""
+
+    @property
+    def inside(self) -> TokenSet:
+        """The tokens of the mask that stay in the language, and those that end a text, where it may end."""
+
+    @property
+    def mask(self) -> TokenSet:
+        """The tokens that stay in the language, and those with which the piece ends."""
+
+    def not_here(self) -> Exits:
+        """Return the same where the piece must not end before a token."""
+
+    def of(self, token_id: int) -> Exit | None:
+        """Return how the piece ends where a token is drawn; None where it goes on."""
+
+    def all(self) -> list[Exit]:
+        """Return all ways in which the piece may end now, the end of the text among them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Branch:
     """An instruction for one sequence: rewind, then sample under a mask, or append given tokens.
@@ -266,6 +300,7 @@ class Branch:
             stores them, and counts a retry. Where no other token is left, it rewinds further; where it cannot, it calls
             `Policy.give_up`.
         avoid: the same, but where no other token is left they are drawn nevertheless.
+        exits: the tokens of the mask with which the piece ends; None for those alone that end a text.
     """
 
     backtrack: int = 0
@@ -274,6 +309,7 @@ class Branch:
     temperature: float | None = None
     exclude: TokenSet | None = None
     avoid: TokenSet | None = None
+    exits: Exits | None = None
 
     def __post_init__(self) -> None:
         self._check_types()

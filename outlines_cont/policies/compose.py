@@ -4,7 +4,8 @@ one policy, which would fork the row, are refused. `PolicyState`: one policy wit
 drops the last ones; it also takes over the states after guessed tokens. `row_ahead`: a row with further tokens.
 
 Forced tokens are cut before the first that the mask of another policy refuses, or at which another policy would rewind or stop.
-Contradictions: two temperatures, two sequences after the same sample, a first forced token that another policy refuses.
+Contradictions: two temperatures, two sequences after the same sample, a first forced token that another policy refuses, two policies that
+end the row where a token leaves their languages.
 """
 
 from __future__ import annotations
@@ -129,8 +130,16 @@ def _intersected(branches: list[Branch]) -> Branch:
     sequences = [branch.ff_tokens for branch in branches if branch.ff_tokens]
     if len(sequences) > 1:
         raise UnsupportedBranch("two policies of one row append sequences after the same sample")
+    exits = [branch.exits for branch in branches if branch.exits is not None]
+    if len(exits) > 1:
+        raise UnsupportedBranch(
+            "two policies of one row end it where a token leaves their languages; intersect the languages"
+        )
     return Branch(
-        sample_mask=mask, ff_tokens=sequences[0] if sequences else [], temperature=next(iter(temperatures), None)
+        sample_mask=mask,
+        ff_tokens=sequences[0] if sequences else [],
+        temperature=next(iter(temperatures), None),
+        exits=exits[0] if exits else None,
     )
 
 

@@ -6,6 +6,8 @@ The forced bytes are encoded by the tokenizer in the context of the last 8 token
 token that is a symbol of the language is its id. The token
 where an allowed one reaches beyond is sampled, as the tokenizer might have joined it with what follows.
 
+With `end="free"` tokens that leave the language are allowed where the text may end (`exits.py`), and the piece ends with them.
+
 `CheckedConstraint`: a constraint whose automaton accepts too much, with checks on values when they end. A value that fails is generated
 again: in rows that draw at random by rejection sampling of the whole value (the first 4 retries of the generated span), else by
 backtracking to one of its tokens, which is excluded or avoided there. After 50 retries (by default) the row fails with `CheckFailed`.
@@ -23,10 +25,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from typing import Literal
 
 import numpy as np
 
-from fsm import Expression, TokenFSM, TokenNotAllowed, Vocabulary
+from fsm import Expression, TokenFSM, TokenNotAllowed, Vocabulary, bitmask
 from fsm.automaton.checker import CheckedReading, Checker, CheckFailure
 from fsm.terms.special_token import divided
 from outlines_cont.errors import CheckFailed, shortened
@@ -34,8 +37,12 @@ from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel, Tokenizer
 from outlines_cont.models.tokenizer.token_bytes import TokenTable
 from outlines_cont.policies.branch import Branch, LazyTokenSet, TokenSet
+from outlines_cont.policies.exits import LanguageExits
 from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.user_code import shielded
+
+EndMode = Literal["eos", "free"]
+"""How a piece ends: with a token that ends a text, or also with one that leaves the language where the text may end."""
 
 _MEMO_SIZE = 4096
 _NUM_CONSTRAINTS = 256
@@ -48,23 +55,31 @@ class Constraint(Immutable, Policy[int]):
 
     finish_reason = "constraint"
 
-    def __init__(self, token_fsm: TokenFSM, tokenizer: Tokenizer, *, force: bool = True) -> None:
-        """Follow `token_fsm`; with `force`, append text without a choice in one chunk instead of sampling it."""
+    def __init__(self, token_fsm: TokenFSM, tokenizer: Tokenizer, *, force: bool = True, end: EndMode = "eos") -> None:
+        """Follow `token_fsm`.
+
+        With `force`, append text without a choice in one chunk instead of sampling it; with `end="free"`, end the piece with any token
+        that leaves the language, else only with those that end a text.
+        """
         self.token_fsm = token_fsm
         self.force = force
+        self.end = end
         self._tokenizer = tokenizer
         self._spelled = token_fsm.vocabulary.spelled
         self._lengths = np.fromiter(map(len, self._spelled), np.int64, len(self._spelled))
         # By state, and where text is encoded by the last tokens before it, on which the encoding depends.
         self._forced = lru_cache(_MEMO_SIZE)(self._forced_branches)
         self._hints = lru_cache(_MEMO_SIZE)(self._first_forced)
+        mask_of = token_fsm.open_bitmask if end == "free" else token_fsm.bitmask
         self._longest = lru_cache(_MEMO_SIZE)(
-            lambda state: int(self._lengths[token_fsm.allowed_token_ids(state)].max(initial=0))
+            lambda state: int(self._lengths[bitmask.to_ids(mask_of(state))].max(initial=0))
         )
-        self._sampled = lru_cache(_NUM_MASKS)(lambda state: [Branch(sample_mask=self._allowed(state))])
+        self._sampled = lru_cache(_NUM_MASKS)(self._open_branches if end == "free" else self._closed_branches)
 
     @classmethod
-    def of_model(cls, model: LanguageModel, expression: Expression, *, force: bool = True) -> Constraint:
+    def of_model(
+        cls, model: LanguageModel, expression: Expression, *, force: bool = True, end: EndMode = "eos"
+    ) -> Constraint:
         """Return the constraint to `expression` over the vocabulary of `model`; the last 256 of a model are cached.
 
         Raises:
@@ -79,10 +94,12 @@ class Constraint(Immutable, Policy[int]):
         made = memo.setdefault(
             "constraints",
             lru_cache(_NUM_CONSTRAINTS)(
-                lambda language, force: Constraint(TokenFSM(language, memo["vocabulary"]), tokenizer, force=force)
+                lambda language, force, end: Constraint(
+                    TokenFSM(language, memo["vocabulary"]), tokenizer, force=force, end=end
+                )
             ),
         )
-        constraint: Constraint = made(expression, force)
+        constraint: Constraint = made(expression, force, end)
         return constraint
 
     def initial(self, row: RowView) -> int:
@@ -109,9 +126,27 @@ class Constraint(Immutable, Policy[int]):
             forced = self._forced(state, tuple(row.token_ids[-_CONTEXT:]))
             if forced:
                 return forced
-        if self.token_fsm.is_late(state):
+        if self.end == "eos" and self.token_fsm.is_late(state):
             return [Branch(sample_mask=LazyTokenSet(partial(self.token_fsm.bitmask, state)))]
         return self._sampled(state)
+
+    def exits(self, state: int) -> LanguageExits | None:
+        """Return how tokens leave the language in a state; None where they may not."""
+        return LanguageExits(self.token_fsm, state) if self.end == "free" else None
+
+    def _closed_branches(self, state: int) -> list[Branch]:
+        return [Branch(sample_mask=self._allowed(state))]
+
+    def _open_branches(self, state: int) -> list[Branch]:
+        """Return the branch that also allows the tokens that leave the language; where nothing may follow, that of the end alone."""
+        exits, token_fsm = self.exits(state), self.token_fsm
+        assert exits is not None
+        if exits.may_end:
+            may_follow = bool(exits.inside & ~TokenSet.of(token_fsm.vocabulary.eos_token_ids))
+            return [Branch(sample_mask=exits.mask, exits=exits)] if may_follow else self._closed_branches(state)
+        is_late = token_fsm.vocabulary.spells_everything
+        make = partial(token_fsm.open_bitmask, state)
+        return [Branch(sample_mask=LazyTokenSet(make) if is_late else TokenSet.of_bitmask(make()), exits=exits)]
 
     def forced_after(self, state: int, token_ids: Sequence[int]) -> list[int]:
         """Return the tokens that `branches` appends in a state of a row with these ids; none where it samples."""
@@ -258,10 +293,11 @@ class CheckedConstraint(Policy[CheckedState]):
         at_end = shielded(self._checker.end, state.reading)
         if at_end is True:
             return branches
-        mask = branches[0].sample_mask & ~self._eos
+        exits = None if branches[0].exits is None else branches[0].exits.not_here()
+        mask = (branches[0].sample_mask if exits is None else exits.mask) & ~self._eos
         if not mask and isinstance(at_end, CheckFailure):
             return [self._back(state, at_end, row)]
-        return [Branch(sample_mask=mask)]
+        return [Branch(sample_mask=mask, exits=exits)]
 
     def give_up(self, state: CheckedState, row: RowView, reason: str) -> CheckedState:
         """Raise `CheckFailed`."""

@@ -73,6 +73,11 @@ class Exclusions:
         together = Exclusion(index, excluded, avoided, policy, before.retries + 1)
         return Exclusions((*self.until(index).entries, together))
 
+    def with_ids(self, index: int, excluded: frozenset[int]) -> Exclusions:
+        """Return these with more ids excluded as token `index`, without a retry."""
+        before = self.at(index) or Exclusion(index)
+        return Exclusions((*self.until(index).entries, replace(before, excluded=before.excluded | excluded)))
+
     def until(self, index: int) -> Exclusions:
         """Return those before token `index`."""
         if not self.entries or self.entries[-1].index < index:

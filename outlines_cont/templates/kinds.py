@@ -14,9 +14,10 @@ import fsm
 from outlines_cont import generate
 from outlines_cont.checks import names_of, unknown_option
 from outlines_cont.errors import OptionError, TemplateError, shortened
-from outlines_cont.generate import Generator
+from outlines_cont.generate import ENDS, Generator
 from outlines_cont.generation.options import OPTIONS_ELSEWHERE, Options, PieceOptions, check_one_constraint
 from outlines_cont.interfaces import LanguageModel
+from outlines_cont.policies.constraint import EndMode
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.params import Sampler
 from outlines_cont.templates.program import TemplatePiece
@@ -75,6 +76,7 @@ def _gen(
     json: Any = None,
     grammar: Any = None,
     force: bool = True,
+    end: EndMode | None = None,
 ) -> tuple[Any, _Made]:
     given = {"generator": generator, "regex": regex, "choice": choice, "json": json, "grammar": grammar}
     check_one_constraint(given)
@@ -84,23 +86,27 @@ def _gen(
             "name: `regex=`.",
             "generator",
         )
-    return name, generator or generate.maker_of(given, force=force)
+    return name, generator or generate.maker_of(given, force=force, end=end)
 
 
-def _choice(name: Any, options: Any, *, force: bool = True) -> tuple[Any, _Made]:
+def _choice(name: Any, options: Any, *, force: bool = True, end: EndMode = ENDS["choice"]) -> tuple[Any, _Made]:
     if isinstance(options, str):
         raise OptionError(
             f"expected a list of options, got one text {options!r}. Write [{options!r}] for a single option.", "options"
         )
-    return name, partial(generate.choice, options=list(options), force=force)
+    return name, partial(generate.choice, options=list(options), force=force, end=end)
 
 
-def _json(name: Any, schema: Any, *, force: bool = True, **options: Any) -> tuple[Any, _Made]:
-    return name, partial(generate.json, schema=schema, force=force, **options)
+def _json(
+    name: Any, schema: Any, *, force: bool = True, end: EndMode = ENDS["json"], **options: Any
+) -> tuple[Any, _Made]:
+    return name, partial(generate.json, schema=schema, force=force, end=end, **options)
 
 
-def _grammar(name: Any, grammar: Any, *, start: str = "start", force: bool = True, **options: Any) -> tuple[Any, _Made]:
-    return name, partial(generate.cfg, grammar=grammar, start=start, force=force, **options)
+def _grammar(
+    name: Any, grammar: Any, *, start: str = "start", force: bool = True, end: EndMode = ENDS["cfg"], **options: Any
+) -> tuple[Any, _Made]:
+    return name, partial(generate.cfg, grammar=grammar, start=start, force=force, end=end, **options)
 
 
 KINDS: dict[str, tuple[Callable[..., tuple[Any, _Made]], tuple[str, ...], str]] = {

@@ -60,18 +60,25 @@ def _product(logs: Logs, before: tuple[int, ...], spelling: Sequence[int], ends:
     return math.exp(total + float(logs(before)[list(ends)].logsumexp(0))) if ends else math.exp(total)
 
 
-def _enumerated(logs: Logs, before: tuple[int, ...], options: Sequence[str]) -> dict[str, float]:
-    """The law of a constrained draw without forced text, by the definition: renormalise over what some option allows."""
+def _enumerated(logs: Logs, before: tuple[int, ...], options: Sequence[str], *, is_free: bool = False) -> dict[str, float]:
+    """The law of a constrained draw without forced text, by the definition: renormalise over what some option allows.
+
+    If it is free, a token that leaves all options after an option ends there.
+    """
     tokens, law = FakeTokenizer().token_bytes, dict.fromkeys(options, 0.0)
 
     def follow(written: bytes, token_ids: tuple[int, ...], chance: float) -> None:
         rest = [option.encode()[len(written) :] for option in options if option.encode().startswith(written)]
         allowed = [i for i, data in enumerate(tokens) if data and any(text.startswith(data) for text in rest)]
-        allowed += [EOS] if b"" in rest else []
-        probs = logs(token_ids)[allowed].softmax(0).tolist()
-        for token_id, prob in zip(allowed, probs, strict=True):
-            if token_id == EOS:
-                law[written.decode()] += chance * prob
+        ends = {EOS: b""} if b"" in rest else {}
+        for token_id, data in enumerate(tokens) if is_free else ():
+            found = [text for text in rest if data and data.startswith(text)]
+            if found and token_id not in allowed:
+                ends[token_id] = max(found, key=len)
+        probs = logs(token_ids)[[*allowed, *ends]].softmax(0).tolist()
+        for token_id, prob in zip([*allowed, *ends], probs, strict=True):
+            if token_id in ends:
+                law[(written + ends[token_id]).decode()] += chance * prob
             else:
                 follow(written + (tokens[token_id] or b""), (*token_ids, token_id), chance * prob)
 
@@ -100,12 +107,14 @@ def test_shares_are_the_products_of_conditional_probabilities(prompt: str, end: 
 @given(
     options=st.lists(st.one_of(st.text("abc", min_size=1, max_size=4), st.sampled_from(OPTIONS[:3])), min_size=1, max_size=4, unique=True),
     end=st.booleans(),
+    is_free=st.booleans(),
 )
-def test_laws_are_those_of_enumeration(options: list[str], end: bool) -> None:
+def test_laws_are_those_of_enumeration(options: list[str], end: bool, is_free: bool) -> None:
     model = random_model()
     logs, before = _plain(model), _prompt_ids(model, PROMPT)
-    found = generate.choice(model, options, force=False).probabilities(PROMPT, spellings="all", end=end)
-    assert _enumerated(logs, before, options) == pytest.approx(dict(found), rel=1e-6)
+    choose = generate.choice(model, options, force=False, end="free" if is_free else "eos")
+    found = choose.probabilities(PROMPT, spellings="all", end=end)
+    assert _enumerated(logs, before, options, is_free=is_free) == pytest.approx(dict(found), rel=1e-6)
     tokens = model.tokenizer.token_bytes
     for option in options:
         products = [_product(logs, before, ids, [EOS] if end else ()) for ids in _spellings(tokens, option.encode())]

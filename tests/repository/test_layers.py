@@ -49,7 +49,7 @@ engine.drawing       <- policies sampling
 adapters             <- engine.drawing fsm fsm.automaton fsm.schema fsm.tokens models.tokenizer policies
 engine.drafting      <- engine.drawing policies sampling
 drafts               <- engine.drafting engine.drawing kv policies sampling
-engine               <- engine.drafting engine.drawing kv policies samplers sampling state
+engine               <- engine.drafting engine.drawing kv models.tokenizer policies samplers sampling state
 models               <- engine kv models.tokenizer
 streams              <- engine.drawing models.tokenizer policies sampling text_search
 conversation         <- engine engine.drawing fsm fsm.expression kv models policies samplers sampling state
