@@ -583,8 +583,8 @@ def _begin(
 def _reply_maker(chat: Chat, generator: Generator, choice: _ToolChoice = _ToolChoice()) -> ReplyMaker:
     assert chat._format.form is not None
     calls = partial_call(generate.fsm, generator.model)
-    given = {"must_call": choice.must_call, "max_calls": choice.max_calls}
-    return reply_maker(generator, chat._format.form, choice.tools_of(chat), calls, **given)
+    form, tools = chat._format.form, choice.tools_of(chat)
+    return reply_maker(generator, form, tools, calls, must_call=choice.must_call, max_calls=choice.max_calls)
 
 
 def _check(chat: Chat, generator: Generator) -> None:

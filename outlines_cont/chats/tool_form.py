@@ -143,7 +143,7 @@ def _members(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the members of an object; one that is only a reference to a definition is that."""
     defs = {f"#/{name}/{key}": one for name in ("$defs", "definitions") for key, one in schema.get(name, {}).items()}
     found = schema.get("properties", {}).items()
-    return {key: defs.get(one.get("$ref"), one) if isinstance(one, Mapping) else one for key, one in found}
+    return {key: defs.get(str(one.get("$ref")), one) if isinstance(one, Mapping) else one for key, one in found}
 
 
 def _is_text(schema: Any) -> bool:
