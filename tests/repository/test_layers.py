@@ -59,7 +59,7 @@ generation           <- chats drafts engine events fsm models.tokenizer policies
 generate             <- drafts events fsm fsm.automaton fsm.expression fsm.schema generation policies samplers
                         sampling
 continuation         <- events generate generation sampling state
-replies              <- chats events fsm generation models.tokenizer policies state
+replies              <- chats events fsm generation models.tokenizer policies state streams
 chat                 <- chats events fsm generate generation replies samplers sampling state
 programs             <- engine policies sampling state
 control              <- drafts engine fsm generate generation models.tokenizer policies programs samplers sampling
