@@ -1,6 +1,6 @@
-"""`Program`: a controller or a script on one prompt, run as a job of the engine that all generators of the model share; `start`, `run` and
-`arun` submit it, and a `Result` has its forks; `run` takes a list of prompts, too. It advances in every step of that engine; samplers that
-search are refused, and states of several rows.
+"""`Program`: a controller or a script on one prompt, run as a job of the engine that all generators of the model share. `start` submits
+one; `run` and `arun` submit one, or one for each of several prompts, and return a `Result`, which has its forks. It advances in every step
+of that engine; samplers that search are refused, and states of several rows.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, contextmanager
 from typing import Any
 
 from outlines_cont import checks, generate
@@ -155,28 +155,18 @@ def run(
         A `Result`; for several prompts a list with one for each.
     """
     checked_bool(check, "check")
-    prompts = _prompts(model, prompt, rng)
-    programs: list[Program] = []
-    try:
-        for one, seed in prompts:
-            own = controller.fork() if isinstance(controller, Controller) and len(prompts) > 1 else controller
-            programs.append(
-                start(model, own, one, sampler=sampler, rng=seed, budget=budget, shared=shared, policies=policies)
-            )
+    with _several(
+        model, controller, prompt, rng, sampler=sampler, budget=budget, shared=shared, policies=policies
+    ) as programs:
         results = [program.result() for program in programs]
-    finally:  # after an error or an interrupt
-        for program in programs:
-            program.cancel()
-    if check:
-        results = [result.check() for result in results]
-    return results if len(results) > 1 else results[0]
+    return _given(results, check)
 
 
 @knows_its_options()
 async def arun(
     model: LanguageModel,
     controller: Controller | MidProcess | Script,
-    prompt: str | SequenceState,
+    prompt: str | SequenceState | Sequence[str | SequenceState],
     *,
     sampler: Sampler | None = None,
     rng: Rng = None,
@@ -184,14 +174,35 @@ async def arun(
     shared: Shared | None = None,
     policies: Sequence[Policy[Any]] = (),
     check: bool = True,
-) -> Result:
+) -> Any:
     """The asynchronous form, which does not block the event loop; many tasks share the steps of one engine."""
     checked_bool(check, "check")
-    program = start(
-        model, controller, prompt, sampler=sampler, rng=rng, budget=budget, shared=shared, policies=policies
-    )
-    result = await program.aresult()
-    return result.check() if check else result
+    with _several(
+        model, controller, prompt, rng, sampler=sampler, budget=budget, shared=shared, policies=policies
+    ) as programs:
+        results = [await program.aresult() for program in programs]
+    return _given(results, check)
+
+
+@contextmanager
+def _several(model: LanguageModel, controller: Any, prompt: Any, rng: Rng, **options: Any) -> Iterator[list[Program]]:
+    """Start a program for each prompt; those that have not ended are cancelled after an error or an interrupt."""
+    prompts, programs = _prompts(model, prompt, rng), list[Program]()
+    try:
+        for one, seed in prompts:
+            own = controller.fork() if isinstance(controller, Controller) and len(prompts) > 1 else controller
+            programs.append(start(model, own, one, rng=seed, **options))
+        yield programs
+    finally:
+        for program in programs:
+            program.cancel()
+
+
+def _given(results: list[Result], check: bool) -> Any:
+    """Return the one result, or the list of several; raise the error of the first that has failed."""
+    if check:
+        results = [result.check() for result in results]
+    return results if len(results) > 1 else results[0]
 
 
 def _prompts(model: LanguageModel, prompt: Any, rng: Rng) -> list[tuple[Any, Rng]]:

@@ -23,8 +23,6 @@ from typing import Any, TypeVar
 from fsm import substring
 from outlines_cont import generate
 from outlines_cont.checks import check, check_draft, check_int, checked_bool
-from outlines_cont.drafts.opening import open_draft
-from outlines_cont.engine.piece import Piece, RowLimits
 from outlines_cont.errors import IncompleteOutput, OptionError, ReplayError, ScriptError, StepBudgetError, shortened
 from outlines_cont.generate import Generator
 from outlines_cont.generation.options import Options, check_beside_stop, check_one_constraint
@@ -32,7 +30,6 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import encode_letters
 from outlines_cont.policies.constraint import EndMode
 from outlines_cont.policies.policy import Policy
-from outlines_cont.policies.stop import StopAt
 from outlines_cont.programs.fork_program import (
     End,
     ForkDriver,
@@ -187,9 +184,6 @@ class Journal:
 
 
 Script = Callable[[], Coroutine[Any, Any, Any]]
-
-STOP_REASON = "stop_at"
-"""The finish reason of a span that has ended at its stop text."""
 
 _NO_TASK = "A script is not a task of an event loop: only functions of `control` can be awaited in it."
 
@@ -398,7 +392,7 @@ class ScriptDriver(ForkDriver):
                 f"expected a text that conforms to the constraint, but `max_tokens` or the context cut it to {shortened(repr(text))}. "
                 "Raise `max_tokens`."
             )
-        elif request.require_stop and outcome.reason != STOP_REASON:
+        elif request.require_stop and outcome.stop is None:
             told = (
                 f"expected a text that ends at {' or '.join(map(repr, request.stop_at))}, but it ended before ({outcome.reason}): "
                 f"{shortened(repr(text))}. Raise `max_tokens`, or omit `require_stop`."
@@ -439,12 +433,6 @@ class ScriptDriver(ForkDriver):
         return fork
 
 
-class _Stop(StopAt):
-    """A stop text with a finish reason of its own, to distinguish it from an end of text of the model."""
-
-    finish_reason = STOP_REASON
-
-
 def _substring(model: LanguageModel, *, text: str, mark: str, force: bool, end: EndMode) -> Generator:
     return generate.fsm(model, substring(text, end=mark), force=force, end=end)
 
@@ -466,16 +454,11 @@ def _generator(request: Gen, model: LanguageModel) -> Generator:
 
 def _piece(request: Gen, generator: Generator, others: tuple[Policy[Any], ...], sampler: Sampler) -> ForkPiece:
     """Return a requested span for the engine, under the policies of the request and `others`."""
-    policies = generator.policies(Options(policies=(*request.policies, *others)))
-    if request.stop_at:
-        policies.append(_Stop(request.stop_at, generator.model.tokenizer, keep=request.keep_stop))
-    piece = Piece(
-        policies=policies,
-        sampler=sampler,
-        limits=RowLimits.of(generator.model, ()),
+    options = Options(
+        policies=(*request.policies, *others),
+        stop_at=request.stop_at,
+        keep_stop=request.keep_stop,
         max_tokens=request.max_tokens,
-        temperature=request.temperature,
-        drafter=open_draft(request.draft, generator.model),
-        scores_end=False,
+        draft=request.draft,
     )
-    return ForkPiece(piece)
+    return ForkPiece(generator.piece(options, sampler=sampler, temperature=request.temperature, scores_end=False))

@@ -55,7 +55,7 @@ class Hypothesis:
     def token_ids(self) -> tuple[int, ...]:
         """The ids, for hypotheses that have not ended."""
         drawn = () if self.draw is None else (self.draw.token_id,)
-        return (*self.row.token_ids, *drawn) if self.row is not None else ()
+        return (*self.row.tokens.ids, *drawn) if self.row is not None else ()
 
 
 class Ends(Protocol):
@@ -153,7 +153,7 @@ class BeamJob(Job):
         """Return the text of a running row. That before its piece never changes, and is cached."""
         before = self._before.get(id(row.source))
         if before is None:
-            before = self._before[id(row.source)] = self._text_of(row.token_ids[: row.piece_start])
+            before = self._before[id(row.source)] = self._text_of(row.tokens.ids[: row.piece_start])
         data, special = self._text_of(row.piece_ids)
         return before[0] + data, before[1] + special
 

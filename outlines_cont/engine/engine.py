@@ -192,17 +192,17 @@ class Engine:
         self._scheduler.submitted.append(job)
 
     def cancel(self, job: Job) -> None:
-        """Remove the rows of a job, now, or at the end of the running step. Does nothing if the job is over."""
+        """Remove the rows of a job, after the running step if there is one; at its end if this thread takes it. Nothing if the job is over.
+
+        It waits for the lock: a reader may hold it as well as a step, and after a reader none may come that would remove the rows.
+        """
         if job.is_over:
             return
         job.is_cancelled = True
-        if self.lock.acquire(blocking=False):
-            try:
-                if self._recovery.checkpoint is None:  # else this thread is in a step
-                    with self._recovery.transaction():
-                        self._scheduler.remove_cancelled()
-            finally:
-                self.lock.release()
+        with self.lock:
+            if self._recovery.checkpoint is None:  # else this thread is in a step
+                with self._recovery.transaction():
+                    self._scheduler.remove_cancelled()
 
     def advance(self, job: Job) -> None:
         """Take a step for all jobs, unless this job is over when the lock is acquired."""
@@ -355,6 +355,8 @@ class Engine:
         logits = self._feed(batch)
         has_fed = self._scheduler.counts.forwards > forwards
         calling = list(dict.fromkeys(row.job for row in batch.rows if row.job.is_calling))
+        if calling:
+            batch.read_scores()  # which controllers may read
         # A short wait for controllers saves a step; a long one would delay the other rows.
         has_returned = bool(calling) and self._finish_calls(calling, (perf_counter() - started) * _PATIENCE)
         for row in batch.rows:
@@ -363,7 +365,9 @@ class Engine:
         ready = [row for row in batch.rows if row.is_ready and not row.job.is_calling]
         if ready:
             self._draw(batch, ready, logits, is_timed=has_fed and not calling)
-        elif not has_fed and not has_returned:
+        else:
+            batch.read_scores()
+        if not (ready or has_fed or has_returned):
             for job in dict.fromkeys(row.job for row in batch.rows):
                 job.refuse_deadlock()
         return bool(ready) or has_returned or has_fed

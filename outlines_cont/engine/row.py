@@ -143,12 +143,12 @@ class Row(FedSequence):
         """
         given = self._as_given() if healing.count or resume else None
         removed = self._remove(healing)
-        first = len(self.token_ids) if start is None else start
+        first = len(self.tokens.ids) if start is None else start
         written = (self.source.piece if resume else None) or WrittenPiece(first)
         text_bytes = self.model.tokenizer.text_bytes
-        healed = text_bytes(self.token_ids[written.start :])[: written.healed] if resume else text_bytes(removed)
+        healed = text_bytes(self.tokens.ids[written.start :])[: written.healed] if resume else text_bytes(removed)
         text = PieceText(healed, written.start, self.model.tokenizer)
-        self.piece = RunningPiece(piece, written, text, len(self.token_ids), ends_row=ends_row)
+        self.piece = RunningPiece(piece, written, text, len(self.tokens.ids), ends_row=ends_row)
         self.piece.given = given
         self.status = RowStatus.WAITING
         self.feed.kept.num_places = max((policy.horizon for policy in piece.policies), default=piece.horizon)
@@ -159,7 +159,7 @@ class Row(FedSequence):
 
     def _as_given(self) -> StateRow:
         """Return the row as it is, without keys and values if it was written to."""
-        is_new = self.token_ids == list(self.source.token_ids)
+        is_new = self.tokens.ids == list(self.source.token_ids)
         return (
             self.source
             if is_new
@@ -170,8 +170,8 @@ class Row(FedSequence):
         """Remove the tokens that healing respells; they are expected again. Return them."""
         if not healing.count:
             return []
-        first = len(self.token_ids) - healing.count
-        removed = self.token_ids[first:]
+        first = len(self.tokens.ids) - healing.count
+        removed = self.tokens.ids[first:]
         # A cache that cannot be cut would have to be recomputed if another token followed.
         behind = () if self.model.is_recurrent else tuple(removed)
         num_fed = max(self.cached - first, 0) if behind else 0
@@ -184,7 +184,7 @@ class Row(FedSequence):
 
     @property
     def token_ids(self) -> list[int]:
-        """All ids, prompt included."""
+        """All ids, prompt included, as policies, programs and streams read them; the engine reads `tokens.ids`."""
         return self.tokens.ids
 
     @property
@@ -205,12 +205,12 @@ class Row(FedSequence):
     @property
     def piece_ids(self) -> list[int]:
         """The ids of the piece so far."""
-        return self.token_ids[self.piece_start :]
+        return self.tokens.ids[self.piece_start :]
 
     @property
     def first_open(self) -> int:
         """Index of the first token that may be rewound: that of the piece, or the first whose text was not shown."""
-        return self.piece.text.first_open(self.token_ids)
+        return self.piece.text.first_open(self.tokens.ids)
 
     def was_drawn(self, index: int) -> bool:
         """Return whether the token at `index` of the piece was drawn."""
@@ -273,9 +273,9 @@ class Row(FedSequence):
     @property
     def excerpt(self) -> str:
         """The end of the row, for errors: the number of its tokens, its last characters, and what its policies require next."""
-        tail = self.model.tokenizer.decode(self.token_ids[-_TAIL_TOKENS:])
+        tail = self.model.tokenizer.decode(self.tokens.ids[-_TAIL_TOKENS:])
         wishes = "".join(f"; next: {wish}" for wish in self.piece.policies.wishes(self))
-        return f"{len(self.token_ids)} tokens (...{tail!r}{wishes})"
+        return f"{len(self.tokens.ids)} tokens (...{tail!r}{wishes})"
 
     # -- what streams read ---------------------------------------------------------------------------------------------
 
@@ -286,7 +286,7 @@ class Row(FedSequence):
     @property
     def num_scored(self) -> int:
         """The index of the first token whose log-probability is not known yet; the number of tokens, if all are."""
-        return len(self.token_ids) if self.is_over else self.tokens.num_scored
+        return len(self.tokens.ids) if self.is_over else self.tokens.num_scored
 
     @property
     def has_ended(self) -> bool:
@@ -378,7 +378,7 @@ class Row(FedSequence):
     @property
     def num_reusable(self) -> int:
         """How many of the first tokens other rows may have fed: all before the first after which the row needs logits."""
-        return min([len(self.token_ids) - 1, *(index - 1 for index in self.tokens.unscored[:1])])
+        return min([len(self.tokens.ids) - 1, *(index - 1 for index in self.tokens.unscored[:1])])
 
     @property
     def source_cached(self) -> int:
@@ -442,7 +442,7 @@ class Row(FedSequence):
         """Whether draft tokens can be fed behind the pending tokens."""
         if self.piece.draft is None or self.piece.draft.is_off or self.feed.expected.token_ids:
             return False
-        return self.status is RowStatus.SAMPLING and self.cached < len(self.token_ids)
+        return self.status is RowStatus.SAMPLING and self.cached < len(self.tokens.ids)
 
     @property
     def has_hint(self) -> bool:
@@ -473,7 +473,7 @@ class Row(FedSequence):
 
     def room(self, following: Sequence[int] = ()) -> int | None:
         """Return how many tokens may be appended, `following` first; None for any number."""
-        return self.piece.room(self.token_ids, self.tokens.kinds, following)
+        return self.piece.room(self.tokens.ids, self.tokens.kinds, following)
 
     @property
     def is_full(self) -> bool:
@@ -492,7 +492,7 @@ class Row(FedSequence):
     def need_logits(self, mask: TokenSet) -> None:
         """Ensure that tokens are pending, or the logits at the end are known for a mask."""
         if self.feed.cached >= len(self.tokens.ids):
-            self.feed.need_logits(len(self.token_ids), mask)
+            self.feed.need_logits(len(self.tokens.ids), mask)
         if self.piece.negative is not None:
             self.piece.negative.need_logits(mask)
 
@@ -501,7 +501,7 @@ class Row(FedSequence):
         piece, is_drawn = self.piece, kind == GENERATED
         if self.program is not None:
             self.program.appending(self)
-        if piece.text.healed and kind in WRITTEN and piece.text.num_healing(self.token_ids, [token_id]):
+        if piece.text.healed and kind in WRITTEN and piece.text.num_healing(self.tokens.ids, [token_id]):
             kind = HEALED
         piece.policies.append(token_id)
         self.tokens.append(token_id, kind, logprob, sampling_logprob)
@@ -528,7 +528,7 @@ class Row(FedSequence):
         """Append tokens that were not sampled: forced ones, which are scored, or given ones."""
         logprobs = [0.0] * len(token_ids)
         if kind == FORCED:
-            self.feed.need_logits(len(self.token_ids), TokenSet.of(token_ids[:1]))
+            self.feed.need_logits(len(self.tokens.ids), TokenSet.of(token_ids[:1]))
             self.counts.forced_tokens += len(token_ids)
             logprobs = self._forced_logprobs(token_ids)
         for token_id, logprob in zip(token_ids, logprobs, strict=True):
@@ -536,7 +536,7 @@ class Row(FedSequence):
 
     def _forced_logprobs(self, token_ids: Sequence[int]) -> list[float]:
         """Return the log-probabilities of tokens that are known before they are fed; NaN, to be scored, for the others."""
-        start, logits = len(self.token_ids), []
+        start, logits = len(self.tokens.ids), []
         if self.cached == start and self.logits is not None:
             logits = [self.logits, *self.feed.expected.logits_behind(start, token_ids[:-1])]
         known = [float(one.log_softmax(0)[token_id]) for token_id, one in zip(token_ids, logits, strict=False)]
@@ -547,10 +547,10 @@ class Row(FedSequence):
 
     def rewind(self, count: int) -> None:
         """Remove the last `count` tokens."""
-        length = len(self.token_ids) - count
+        length = len(self.tokens.ids) - count
         if length < self.piece_start:
             raise ValueError(
-                f"expected a policy to rewind at most {len(self.token_ids) - self.piece_start} tokens, those of the piece, got {count}"
+                f"expected a policy to rewind at most {len(self.tokens.ids) - self.piece_start} tokens, those of the piece, got {count}"
             )
         self.piece.policies.rewind(count, self)
         self.piece.owed = []
@@ -664,7 +664,7 @@ class Row(FedSequence):
     @property
     def _is_unhealed(self) -> bool:
         """Whether the healed end of the prompt is not respelled yet."""
-        return self.piece.text.num_unspelled(self.token_ids) > 0
+        return self.piece.text.num_unspelled(self.tokens.ids) > 0
 
 
 _INVALID = (

@@ -70,7 +70,7 @@ class Reuse:
             return False
         if self._running is None:
             self._cache.refresh()
-        token_ids = tuple(row.token_ids[:most])
+        token_ids = tuple(row.tokens.ids[:most])
         others = self._others(token_ids[:least])
         now, source, later, leader = self._longest(row, most, others)
         held = self._cache.num_held(token_ids)
@@ -88,7 +88,7 @@ class Reuse:
         groups: dict[int, list[Row]] = {}
         for row in admitted:
             is_leader = row in self._leaders and not row.job.is_joint
-            length = (len(row.token_ids) - row.cached).bit_length() if is_leader else 0
+            length = (len(row.tokens.ids) - row.cached).bit_length() if is_leader else 0
             groups.setdefault(length, []).append(row)
         return list(groups.values())
 
@@ -114,9 +114,9 @@ class Reuse:
         for other, batch in reversed(others):  # the last first, which share with those before them already
             reach = len(other.token_ids) if batch is None or other.awaits_forward else other.cached
             # A longer prefix has the same token at index `now`.
-            if now >= most or reach <= now or other.token_ids[now] != row.token_ids[now]:
+            if now >= most or reach <= now or other.tokens.ids[now] != row.tokens.ids[now]:
                 continue
-            common = min(num_common(row.token_ids, other.token_ids), most, reach)
+            common = min(num_common(row.tokens.ids, other.tokens.ids), most, reach)
             if min(common, other.cached) > now:
                 now, source = min(common, other.cached), (other, batch)
             if common > later:

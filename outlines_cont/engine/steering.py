@@ -24,7 +24,7 @@ def plan(row: Row) -> None:
     """Plan the next step of a row, by its program or its policies; does nothing while it waits for a forward."""
     piece = row.piece
     if piece.text.final is not None:  # a stream may have shown it since the last step
-        piece.text = piece.text.with_final(piece.final_until(row.token_ids))
+        piece.text = piece.text.with_final(piece.final_until(row.tokens.ids))
     if row.status is not RowStatus.WAITING and row.awaits_forward:
         return
     if row.program is None:
@@ -35,7 +35,7 @@ def plan(row: Row) -> None:
 
 def plan_if_drafted(row: Row) -> bool:
     """Plan if the last token was an accepted draft token; return whether the next can be drawn without a forward."""
-    if not row.feed.is_drafted or row.status is not RowStatus.WAITING or row.cached < len(row.token_ids):
+    if not row.feed.is_drafted or row.status is not RowStatus.WAITING or row.cached < len(row.tokens.ids):
         return False
     plan(row)
     row.make_masks()
@@ -126,7 +126,7 @@ def _cut_by_stop(row: Row, branch: Branch) -> tuple[tuple[int, float, int], ...]
     decider = row.piece.policies.decider
     if not branch.backtrack or decider is None or decider.policy.stop(decider.stack[-1]) is None:
         return ()
-    return row.tokens.drawn_from(len(row.token_ids) - branch.backtrack)
+    return row.tokens.drawn_from(len(row.tokens.ids) - branch.backtrack)
 
 
 def _request_sample(row: Row, mask: TokenSet, branch: Branch) -> bool:
@@ -172,7 +172,7 @@ def _with_exits(row: Row, mask: TokenSet, exits: Exits, *, is_short: bool) -> tu
 def _append_forced(row: Row, token_ids: list[int], kind: bytes) -> None:
     """Append tokens without sampling, unless the first of them is excluded here."""
     policies = row.piece.policies
-    exclusion = policies.exclusions.at(len(row.token_ids)) if kind == FORCED else None
+    exclusion = policies.exclusions.at(len(row.tokens.ids)) if kind == FORCED else None
     if exclusion is not None and token_ids[0] in exclusion.excluded:
         policies.retry_earlier(row, "the text that follows is forced")
     else:
@@ -181,7 +181,7 @@ def _append_forced(row: Row, token_ids: list[int], kind: bytes) -> None:
 
 def append_all(row: Row, token_ids: list[int], kind: bytes) -> None:
     """Append tokens without sampling, as many as the limits allow; the rest is appended if the piece is resumed."""
-    room = row.room(token_ids) if kind == FORCED else row.piece.limits.context_room(len(row.token_ids))
+    room = row.room(token_ids) if kind == FORCED else row.piece.limits.context_room(len(row.tokens.ids))
     now, row.piece.owed = (token_ids, []) if room is None else (token_ids[:room], token_ids[room:])
     if now:
         row.append_known(now, kind)
@@ -216,7 +216,7 @@ def _leave(row: Row, token_id: int, found: Exit) -> None:
     Where the policies do not let the text end after these bytes, no token that leaves after them is drawn here.
     """
     start, logits, logprob = row.length, row.logits, row.end_logprob(found.token_ids)
-    spelled = encode_bytes_inside(row.model.tokenizer, found.text, row.token_ids)
+    spelled = encode_bytes_inside(row.model.tokenizer, found.text, row.tokens.ids)
     if not spelled:
         _end_on(row, token_id, logprob)
         return
@@ -245,7 +245,7 @@ def _may_end(row: Row, mask: TokenSet | None) -> bool:
 def _end_on(row: Row, token_id: int, logprob: float) -> None:
     """End the piece on a token that was drawn, unless a policy rewinds."""
     ends = row.tokens.ends
-    row.tokens.ends = (*ends, (len(row.token_ids), logprob))
+    row.tokens.ends = (*ends, (len(row.tokens.ids), logprob))
     _end_text(row, "stop")
     if not row.has_ended:
         row.tokens.ends = ends

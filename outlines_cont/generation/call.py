@@ -15,10 +15,9 @@ from typing import Any
 
 from fsm import FSMError
 from fsm.errors import stacklevel_of_user
-from outlines_cont.drafts.opening import open_draft
 from outlines_cont.engine.beam import BeamJob
 from outlines_cont.engine.job import Job, Step, Task
-from outlines_cont.engine.piece import Piece, RowLimits
+from outlines_cont.engine.piece import Piece
 from outlines_cont.engine.row import Row
 from outlines_cont.errors import (
     ContextLengthError,
@@ -36,7 +35,7 @@ from outlines_cont.generation.prompt import Opened, open_guidance, open_prompt
 from outlines_cont.generation.thoughts import OpenThinking, ThinkingProgram
 from outlines_cont.meter import Meter
 from outlines_cont.progress import ProgressReporter
-from outlines_cont.samplers import BeamSearch, BestOf, greedy
+from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.sequence_state import SequenceState, best_row
@@ -79,10 +78,10 @@ class Call:
             stays: leave the one row in its batch when its piece has ended, until `Engine.release`; its result has no keys and values.
             row: a row that has stayed so, of which `prompt` is the state, with more text: it goes on there.
         """
-        policies = maker.policies(options)
         self.maker, self.options = maker, options
         self._eos_token_ids = _checked_eos(maker, options)
         _check_search(maker, options)
+        piece = maker.piece(options, scores_end=score_last)
         thinking = _opened_thinking(maker, options)
         opened = _opened(maker, prompt, options, rng, resume)
         self._seed = opened.seed
@@ -95,18 +94,6 @@ class Call:
         self._stays = stays
         self._ended: dict[int, StateRow] = {}  # rows that have ended, with their values, by number
         self._is_collected = False
-        is_beams = isinstance(maker.sampler, BeamSearch)
-        piece = Piece(
-            policies=policies,
-            sampler=greedy() if isinstance(maker.sampler, BeamSearch) else maker.sampler,
-            limits=RowLimits.of(maker.model, options.stop_token_ids),
-            max_tokens=options.max_tokens,
-            min_tokens=options.min_tokens,
-            drafter=None if is_beams else open_draft(maker.draft_of(options), maker.model),  # beam search uses no draft
-            source=maker.source,
-            # Hypotheses are compared by all of their tokens.
-            scores_end=score_last or is_beams or isinstance(maker.sampler, BestOf),
-        )
         negatives = open_guidance(maker.model, options.guidance, (self.batch_size, self.num_samples))
         negative_of = [negatives[b] for b, group in enumerate(opened.rows) for _ in group]
         entries = chain.from_iterable(opened.rows), chain.from_iterable(opened.healing), negative_of
@@ -155,12 +142,6 @@ class Call:
             self.engine.cancel(job)
             report(is_over=True)
         self.collect()
-
-    def submit(self) -> Job:
-        """Submit the rows to the engine, for a caller that takes the steps of several calls; see `collect`."""
-        job = self._make_job()
-        self.engine.submit(job)
-        return job
 
     def _row(self, source: StateRow, piece: Piece, given: Mapping[str, Any], stayed: Row | None) -> Row:
         """Return the row that continues `source` with a piece: a new one, or that which has stayed in its batch."""

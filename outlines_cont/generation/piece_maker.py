@@ -1,4 +1,4 @@
-"""`PieceMaker`: a generator without its calls: model, sampler, constraint, parser, policies and draft. It makes the policies of a row, the
+"""`PieceMaker`: a generator without its calls: model, sampler, constraint, parser, policies and draft. It makes the piece of a row, the
 value of a finished row, and the values of a state (`squeezed`: without dimensions of size 1), or raises the first error of its rows
 (`IncompleteOutput` for a constrained text that was cut).
 """
@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, cast
 
+from outlines_cont.drafts.opening import open_draft
+from outlines_cont.engine.piece import Piece, RowLimits
 from outlines_cont.errors import IncompleteOutput, NoHypothesis, located, shortened
 from outlines_cont.events.partial_type import PartialType
 from outlines_cont.generation.options import GENERATORS_OWN, Options
@@ -18,7 +20,7 @@ from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.stop import FreeText, StopAt
-from outlines_cont.samplers import BeamSearch
+from outlines_cont.samplers import BeamSearch, BestOf, greedy
 from outlines_cont.sampling.params import Sampler
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.sequence_state import SequenceState
@@ -61,6 +63,32 @@ class PieceMaker(Immutable):
             stop_in_prompt, keep = options.stop_in_prompt, options.keep_stop
             policies.append(StopAt(options.stop_at, model.tokenizer, keep=keep, stop_in_prompt=stop_in_prompt))
         return policies + [policy.for_model(model) for policy in (*self.steering, *options.policies)]
+
+    def piece(
+        self,
+        options: Options,
+        *,
+        sampler: Sampler | None = None,
+        temperature: float | None = None,
+        scores_end: bool = True,
+    ) -> Piece:
+        """Return the piece that rows write, by the sampler of the generator, if no other is given; a search takes the most probable tokens.
+
+        With `scores_end` forced tokens at the end are fed for their log-probabilities; those of a search always are.
+        """
+        own, is_beams = self.sampler, isinstance(self.sampler, BeamSearch)
+        return Piece(
+            policies=self.policies(options),
+            sampler=sampler or (greedy() if isinstance(own, BeamSearch) else own),
+            limits=RowLimits.of(self.model, options.stop_token_ids),
+            max_tokens=options.max_tokens,
+            min_tokens=options.min_tokens,
+            temperature=temperature,
+            drafter=None if is_beams else open_draft(self.draft_of(options), self.model),  # beam search uses no draft
+            source=self.source,
+            # Hypotheses are compared by all of their tokens.
+            scores_end=scores_end or is_beams or isinstance(own, BestOf),
+        )
 
     def draft_of(self, options: Options) -> Any:
         """Return the draft of a call: the one given to the call, else that of the generator."""

@@ -90,6 +90,7 @@ class HuggingFaceModel(EngineModel):
         self.context_length: int | None = getattr(config, "max_position_embeddings", None)
         self.eos_token_ids = _eos_token_ids(model, self.tokenizer)
         self.opening: Opening | None = None
+        self._found: dict[tuple[Any, ...], Capabilities] = {}
         self._number = next_number()
         self.kv_store = KVStore(kv_budget_bytes)
         size = default_prefix_cache_bytes(model.device) if prefix_cache_bytes is None else prefix_cache_bytes
@@ -140,12 +141,12 @@ class HuggingFaceModel(EngineModel):
     @property
     def can_stack(self) -> bool:
         """Whether rows of different lengths may run in one batch; the first read runs a short probe."""
-        return bool(self.capabilities.stack)
+        return bool(self._probed(self._fused_now()).stack)
 
     @property
     def can_skip(self) -> bool:
         """Whether masked columns inside a row are harmless; the first read runs a short probe."""
-        return bool(self.capabilities.skip)
+        return bool(self._probed(self._fused_now()).skip)
 
     @cached_property
     def _first_weight(self) -> tuple[torch.nn.Module, str]:
@@ -167,21 +168,31 @@ class HuggingFaceModel(EngineModel):
     @property
     def can_branch(self) -> bool:
         """Whether rows may attend to a shared prefix in place, without copying it; the first read runs a short probe."""
-        return bool(self.capabilities.branch)
+        return bool(self._probed(self._fused_now()).branch)
 
     @property
     def can_reuse(self) -> bool:
         """Whether rows may begin with keys and values that other rows have fed; the first read runs a short probe."""
-        return bool(self.capabilities.reuse)
+        return bool(self._probed(self._fused_now()).reuse)
 
     @property
     def capabilities(self) -> Capabilities:
         """The operations that the model's KV cache supports; `print` it. A short probe runs once per class, config and float type."""
         fused = self._fused_now()
-        key = (type(self.hugging_face), self._config_text, self.dtype, self.device.type, bool(fused))
-        if key not in _CAPABILITIES:
-            _CAPABILITIES[key] = probe(self.hugging_face, self, fused)
-        return replace(_CAPABILITIES[key], fused=fused)
+        return replace(self._probed(fused), fused=fused)
+
+    def _probed(self, fused: Finding) -> Capabilities:
+        """Return what a probe of the forward that runs now has found. Cost: 2 us after the first probe; steps of the engine read it."""
+        module, name = self._first_weight
+        weight: torch.Tensor = getattr(module, name)
+        key = bool(fused), weight.dtype, weight.device.type
+        found = self._found.get(key)
+        if found is None:
+            attention = self.hugging_face.config._attn_implementation
+            shared = type(self.hugging_face), self._config_text, attention, *key
+            found = _CAPABILITIES.get(shared) or probe(self.hugging_face, self, fused)
+            self._found[key] = _CAPABILITIES[shared] = found
+        return found
 
     @cached_property
     def _verified(self) -> Finding:

@@ -175,6 +175,7 @@ class PieceOutcome:
 
     start: int  # index of its first token
     reason: str  # see `StateRow.finish_reason`
+    stop: str | int | None = None  # the stop text that has ended it
     error: Exception | None = None  # the error of its policies
 
 
@@ -281,7 +282,7 @@ class ForkProgram(RowProgram):
         if not row.piece.ends_row:
             follow_policies(row)
         if row.has_ended and not row.piece.ends_row:  # the row itself continues
-            self.outcome = PieceOutcome(row.piece_start, row.piece.finish_reason, row.piece.error)
+            self.outcome = PieceOutcome(row.piece_start, row.piece.finish_reason, row.piece.stop, row.piece.error)
             row.begin(self._between, start=self.start)
         elif row.piece.ends_row:
             self._end_beyond_context(row)

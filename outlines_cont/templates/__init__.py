@@ -5,8 +5,7 @@ Templates run in a sandbox, and within a budget. Imports `generate`, `generation
 
 from outlines_cont.errors import TemplateError
 from outlines_cont.jinja_sandbox import TemplateBudget
-from outlines_cont.templates.program import TemplateEvent, TemplateResult
-from outlines_cont.templates.stream import TemplateStream
+from outlines_cont.templates.program import TemplateEvent, TemplateResult, TemplateStream
 from outlines_cont.templates.template import Template
 
 __all__ = [

@@ -8,6 +8,9 @@ sandbox in which templates run.
 `TemplateProgram`: one run of a template as a coroutine (Jinja's asynchronous rendering), which is suspended at each generator until its
 span (a `TemplatePiece`) has ended, and its value is captured; there is no event loop. Text between two generators is encoded as one and fed
 with the second; errors are thrown into the template, so that they have a line. `Settings`: those of all rows of a call.
+
+`TemplateStream`: iterates once over the events of one run, in a `for` or `async for` loop. Text between two generators and that of a
+search is one event; leaving a `for` loop ends the run, but an `async for` loop only with `async with` around it.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from outlines_cont.events.event import StreamEvent, StreamOptions
 from outlines_cont.generation.call import Call
 from outlines_cont.generation.options import Options
 from outlines_cont.generation.piece_maker import PieceMaker
-from outlines_cont.generation.stream import RunEvents
+from outlines_cont.generation.stream import RunEvents, TaskStream
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.jinja_sandbox import BoundedSandbox, TemplateUsage, running_usage
 from outlines_cont.models.tokenizer.special_names import SpecialNames, control_names_of
@@ -347,24 +350,21 @@ class TemplateProgram:
         call = self._call = Call(generator, before, options, rng=piece.rng, stays=stays, row=self._row)
         self._row = self._row if call.rows[0] is None else None
         events = None if self._shown is None or _is_search(generator) else RunEvents(call, self._shown)
-        step = Step(call.submit(), events.pull if events is not None else None)
+        task = call.task(None if events is None else events.pull)
         marks = _ShownMarks(call, len(before.rows[0][0].token_ids))
         try:
-            while not step.is_over:
-                yield step
-                for event in step.found:
-                    if mark := marks.before(event):
-                        yield TemplateEvent(mark)
-                    yield TemplateEvent(event.text, piece.name, event)
+            for item in task:
+                yield from [item] if isinstance(item, Step) else marks.shown(item, piece.name)
                 self._usage.check_time()
         except BaseException:  # the text so far is kept
             left = call.leave()
             self._state = before if _is_search(generator) else left
             raise
         finally:
+            task.close()
             self._call = None
             self._row = next((row for row in call.rows if row is not None and row.is_paused), self._row)
-        state = call.collect()
+        state = call.state()
         state = state.best() if isinstance(generator.sampler, BeamSearch) else state
         row = state.rows[0][0]
         self._state = state if row.error is None else _refreshed(before, row)
@@ -453,6 +453,33 @@ class TemplateProgram:
         return shaped | {name: [] for name in sorted(lists - shaped.keys())}
 
 
+class TemplateStream(TaskStream):
+    """Events of one run, to be iterated once: `for event in stream`, or `async for event in stream`.
+
+    Nothing is computed before iteration begins. Breaking out of the loop ends the run, and `result` stays what it is then. After
+    `async for` close the stream explicitly (`async with`), as Python finalizes asynchronous generators later. After the last event
+    errors are raised as by `Template.run`.
+    """
+
+    def __init__(self, model: LanguageModel, program: TemplateProgram) -> None:
+        super().__init__(engine_of(model))
+        self._program, self._running = program, program.task()
+
+    @property
+    def result(self) -> TemplateResult:
+        """The result so far, also in the middle of a generated span."""
+        return self._program.result()
+
+    def _task(self) -> Task:
+        yield from self._running
+        self.result.check()
+
+    def close(self) -> None:
+        """End the run; `result` stays what it is now."""
+        super().close()
+        self._running.close()
+
+
 class _ShownMarks:
     """The marks around the thoughts of a span, which are part of the text, and of no event of the row."""
 
@@ -460,7 +487,14 @@ class _ShownMarks:
         self._call, self._num_given = call, num_given
         self._has_begun = self._has_ended = False
 
-    def before(self, event: StreamEvent) -> str:
+    def shown(self, events: Iterable[StreamEvent], name: str | None) -> Iterator[TemplateEvent]:
+        """Yield the events of a row as those of the template, with the marks before them."""
+        for event in events:
+            if mark := self._before(event):
+                yield TemplateEvent(mark)
+            yield TemplateEvent(event.text, name, event)
+
+    def _before(self, event: StreamEvent) -> str:
         """Return what comes before an event; mostly nothing."""
         (row,) = self._call.rows
         thoughts = None if row is None else row.piece.thoughts

@@ -20,6 +20,8 @@ from fsm.errors import stacklevel_of_user
 from outlines_cont import generate
 from outlines_cont.checks import check_model, did_you_mean, file_text
 from outlines_cont.engine.engine import engine_of
+from outlines_cont.engine.job import Task
+from outlines_cont.engine.window import Room, Window
 from outlines_cont.errors import (
     BatchMismatch,
     ModelMismatch,
@@ -39,9 +41,15 @@ from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import RandomStream, Rng, open_seeds
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.templates.kinds import piece_of
-from outlines_cont.templates.program import Settings, TemplateProgram, TemplateResult, TemplateSandbox, running_program
+from outlines_cont.templates.program import (
+    Settings,
+    TemplateProgram,
+    TemplateResult,
+    TemplateSandbox,
+    TemplateStream,
+    running_program,
+)
 from outlines_cont.templates.rewriting import CAPTURED, GENERATE, Site, failure, rewritten, syntax_failure
-from outlines_cont.templates.stream import TemplateStream, together
 
 Values = Mapping[str, Any]
 
@@ -176,8 +184,7 @@ class Template:
         """
         several = rows is not None
         programs = self._programs(model, rows, values, state, rng, sampler, budget)
-        engine = engine_of(model)
-        results = [program.result() for program in engine.items(together(engine, programs))]
+        results = [program.result() for program in engine_of(model).items(_together(model, programs))]
         return results if several else results[0].check()
 
     async def arun(
@@ -195,8 +202,8 @@ class Template:
         """The asynchronous form of `run`: it does not block the event loop, and a cancelled task releases its rows."""
         several = rows is not None
         programs = self._programs(model, rows, values, state, rng, sampler, budget)
-        engine = engine_of(model)
-        results = [program.result() async for program in engine.async_items(together(engine, programs))]
+        task = _together(model, programs)
+        results = [program.result() async for program in engine_of(model).async_items(task)]
         return results if several else results[0].check()
 
     def iterate(
@@ -215,8 +222,7 @@ class Template:
         for them, so their number is unlimited.
         """
         programs = self._programs(model, rows, values, state, rng, sampler, budget)
-        engine = engine_of(model)
-        return (program.result() for program in engine.items(together(engine, programs)))
+        return (program.result() for program in engine_of(model).items(_together(model, programs)))
 
     def stream(
         self,
@@ -323,6 +329,15 @@ class Template:
                 SpecialTokenWarning,
                 stacklevel=stacklevel_of_user(),
             )
+
+
+def _together(model: LanguageModel, programs: Iterable[TemplateProgram]) -> Task:
+    """Return programs as one task, whose items are they themselves, in order, after their end.
+
+    Twice as many as the engine has rows run together; up to four times as many are kept until those before them have ended.
+    """
+    room = Room(2 * engine_of(model).max_rows)
+    return Window(programs, room, ahead=4 * room.size).task()
 
 
 def _streams(

@@ -114,6 +114,8 @@ def test_a_list_of_prompts_runs_a_program_for_each_in_one_batch(monkeypatch: pyt
         together = control.run(model, Listed(*plan), prompts)
 
     assert [result.texts for result in alone] == [result.texts for result in together]
+    awaited = asyncio.run(control.arun(model, Listed(*plan), prompts))
+    assert [result.texts for result in alone] == [result.texts for result in awaited]
     assert [result.state.shape for result in alone] == [result.state.shape for result in together]
     assert meter.forwards <= 5
     sampler = samplers.multinomial(temperature=9.0)

@@ -178,6 +178,19 @@ def test_a_cancelled_call_lets_its_rows_go_at_once() -> None:
     assert continuous(generate.text(model))("a", max_tokens=3).shape[:2] == (1, 1)
 
 
+def test_a_call_that_is_cancelled_while_another_thread_reads_lets_its_rows_go() -> None:
+    model = random_model("llama")
+    stream = generate.text(model).stream("the name", max_tokens=50)
+    next(stream)
+    engine = engine_of(model)
+    with engine.lock:  # as a snapshot of another call has it
+        closing = threading.Thread(target=stream.close)  # type: ignore[attr-defined]
+        closing.start()
+        closing.join(0.2)
+    closing.join(60)
+    assert engine.num_running == 0
+
+
 def test_threads_share_the_steps() -> None:
     model = random_model("llama")
     generator = continuous(generate.text(model))

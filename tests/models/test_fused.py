@@ -365,3 +365,21 @@ def test_it_can_be_turned_off() -> None:
     assert list(texts[0]) == list(texts[1])
     with pytest.raises(OptionError, match="`fused`"):
         models.tiny(fused="no")  # type: ignore[arg-type]
+
+
+def test_steps_do_not_read_the_config_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = _opened(_network("llama"))
+    write = generate.regex(model, "[a-z]{3}")
+    write("a", max_tokens=9)
+
+    def refused(config: Any) -> Any:
+        raise AssertionError("the config was converted")
+
+    monkeypatch.setattr(type(model.hugging_face.config), "to_dict", refused)
+    write(["a", "b"], max_tokens=9)
+
+
+def test_what_was_probed_belongs_to_the_attention_of_the_network() -> None:
+    plain, eager = _opened(_network("llama")), _opened(_network("llama", _attn_implementation="eager"))
+    assert (bool(plain.capabilities.branch), bool(eager.capabilities.branch)) == (True, False)
+    assert (plain.can_branch, eager.can_branch) == (True, False)

@@ -62,7 +62,7 @@ continuation         <- events generate generation sampling state
 replies              <- chats events fsm generation models.tokenizer policies state streams
 chat                 <- chats events fsm generate generation replies samplers sampling state
 programs             <- engine policies sampling state
-control              <- drafts engine fsm generate generation models.tokenizer policies programs samplers sampling
+control              <- engine fsm generate generation models.tokenizer policies programs samplers sampling
                         state
 pipelines            <- chat engine events fsm generate generation models.tokenizer samplers sampling state
 templates            <- engine events fsm generate generation models.tokenizer policies samplers sampling state
