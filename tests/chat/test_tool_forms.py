@@ -37,6 +37,14 @@ class Stop(BaseModel):
     """End the talk."""
 
 
+class City(Enum):
+    OSLO = "Oslo"
+
+
+def go(city: City) -> None:
+    """Go there."""
+
+
 TOOLS = [Weather, Stop]
 
 
@@ -220,12 +228,6 @@ def test_arguments_are_strict(form: str, value: str) -> None:
 
 
 def test_a_reference_to_an_enum_is_written_as_a_text() -> None:
-    class City(Enum):
-        OSLO = "Oslo"
-
-    def go(city: City) -> None:
-        """Go there."""
-
     tool = Tool.of(go)
     text = FORMS["qwen3-coder"].written([("go", {"city": "Oslo"})])
     assert FORMS["qwen3-coder"].expression([tool], "").accepts(text)
