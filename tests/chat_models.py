@@ -183,7 +183,7 @@ PLAIN = """\
 {%- if add_generation_prompt -%}{{ 'assistant: ' }}{%- endif -%}
 """
 
-TEMPLATES = {"Qwen3": QWEN3, "Llama 3": LLAMA3, "Mistral": MISTRAL, "plain": PLAIN, "gpt-oss": GPT_OSS}
+TEMPLATES = {"Qwen3": QWEN3, "Llama 3": LLAMA3, "Mistral": MISTRAL, "plain": PLAIN}
 _SPECIAL = {
     "Qwen3": ["<|im_start|>", "<|im_end|>"],
     "Llama 3": ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
