@@ -20,7 +20,7 @@ from pydantic import ValidationError
 from fsm import FSMError
 from outlines_cont import generate
 from outlines_cont.chats.chat_format import ChatFormat, aligned
-from outlines_cont.chats.message import Turn, checked_message, read_turns, readable, turns_json
+from outlines_cont.chats.message import Turn, checked_message, read_turns, readable, turns_json, with_schema
 from outlines_cont.chats.template import check_role
 from outlines_cont.chats.tool import Tool, ToolCall
 from outlines_cont.chats.tool_form import ToolForm
@@ -32,6 +32,7 @@ from outlines_cont.generation.call import Call
 from outlines_cont.generation.options import Options, PieceOptions
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.prompt import open_prompt
+from outlines_cont.generation.thinking import Thinking
 from outlines_cont.immutable import Immutable, shallow_copy
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.replies import ChatStream, OpenCalls, ReplyConstraint, ReplyMaker, reply_maker
@@ -466,6 +467,15 @@ class Chat(Immutable):
     def _num_calls(self) -> int:
         return sum(len(turn.message.get("tool_calls") or ()) for turn in self._turns)
 
+    def _showing(self, schema: str) -> Self:
+        """Return the conversation with the text of a schema in the message of the system."""
+        messages = [turn.message for turn in self._turns]
+        first, *_ = shown = with_schema(messages, schema)
+        if shown is messages:
+            return self
+        rest = self._turns[len(self._turns) - len(shown) + 1 :]
+        return self._copy_with(turns=(Turn(first, first["content"]), *rest))
+
     def _compute_state(self) -> SequenceState:
         """Return the state of the messages, with the longest common prefix of the last computed state."""
         known = self._turns[-1].text if self._is_reply else None  # None for calls, too
@@ -534,7 +544,12 @@ class Chat(Immutable):
 
 
 def with_ends(options: PieceOptions, chats: Sequence[Chat]) -> PieceOptions:
-    """Return the options of a call with the tokens that a template writes after a reply as further `stop_token_ids`."""
+    """Return the options of a call with what a template decides: the tokens that it writes after a reply are further `stop_token_ids`,
+    and its marks are those of thoughts.
+    """
+    thinking = Thinking.of(options.get("thinking"))
+    if thinking is not None:
+        options = {**options, "thinking": thinking.with_marks(chats[0]._format.template)}
     ends = {end for chat in chats for end in chat._format.template.end_token_ids}
     return {**options, "stop_token_ids": (*options.get("stop_token_ids", ()), *sorted(ends))}
 
@@ -573,9 +588,11 @@ def _begin(
     chosen = generate.text(chats[0].model) if generator is None else generator
     for chat in chats:
         _check(chat, chosen)
+    if chosen.shown_schema:
+        chats = [chat._showing(chosen.shown_schema) for chat in chats]
     thinking = chosen.thinking_of(Options.of(options))
     if thinking is not None:
-        options = {**options, "thinking": thinking.with_marks(chats[0]._format.template)}
+        options = {**options, "thinking": thinking}
     may_call = choice.tools_of(chats[0]) and (tools or choice.must_call or chosen.constraint is None)
     return chats, _reply_maker(chats[0], chosen, choice) if may_call else chosen, with_ends(options, chats)
 

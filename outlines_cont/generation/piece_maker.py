@@ -50,6 +50,7 @@ class PieceMaker(Immutable):
     draft: Any = field(default=None, repr=False)
     unbounded: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     thinking: Thinking | None = field(default=None, repr=False)
+    shown_schema: str = field(default="", repr=False)
     parses_specials: bool = field(
         default=False, repr=False
     )  # `parse` is given the bytes that the language reads, not a text
