@@ -30,12 +30,12 @@ fsm.expression       <- fsm.automaton fsm.drawing fsm.recipe fsm.terms
 fsm.languages        <- fsm.expression fsm.recipe fsm.terms
 fsm.tags             <- fsm.automaton fsm.expression fsm.recipe fsm.terms
 fsm.pattern          <- fsm.expression fsm.recipe fsm.terms
-fsm.lark             <- fsm.automaton fsm.expression fsm.pattern fsm.recipe fsm.terms
 fsm.schema.keywords  <- fsm.pattern fsm.terms
 fsm.schema.documents <- fsm.automaton fsm.schema.keywords fsm.terms
 fsm.schema.scalars   <- fsm.automaton fsm.schema.keywords fsm.terms
 fsm.schema           <- fsm.automaton fsm.expression fsm.pattern fsm.recipe fsm.schema.documents fsm.schema.keywords
                         fsm.schema.scalars fsm.terms
+fsm.lark             <- fsm.automaton fsm.expression fsm.pattern fsm.recipe fsm.schema fsm.terms
 fsm.tokens           <- fsm.automaton fsm.drawing fsm.expression fsm.terms
 fsm.types            <- fsm.expression fsm.languages fsm.pattern fsm.recipe fsm.schema.keywords fsm.terms
 kv                   <-
@@ -55,9 +55,10 @@ streams              <- engine.drawing models.tokenizer policies sampling text_s
 conversation         <- engine engine.drawing fsm fsm.expression kv models policies samplers sampling state
 events               <- samplers sampling
 chats                <- events fsm fsm.schema models.tokenizer state
-generation           <- chats drafts engine events fsm models.tokenizer policies samplers sampling state streams
+generation           <- chats drafts engine events fsm fsm.automaton models.tokenizer policies samplers sampling
+                        state streams
 generate             <- drafts events fsm fsm.automaton fsm.expression fsm.schema generation policies samplers
-                        sampling
+                        sampling state
 continuation         <- events generate generation sampling state
 replies              <- chats events fsm generation models.tokenizer policies state streams
 chat                 <- chats events fsm generate generation replies samplers sampling state
