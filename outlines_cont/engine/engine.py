@@ -355,6 +355,8 @@ class Engine:
         logits = self._feed(batch)
         has_fed = self._scheduler.counts.forwards > forwards
         calling = list(dict.fromkeys(row.job for row in batch.rows if row.job.is_calling))
+        if calling:
+            batch.read_scores()  # which controllers may read
         # A short wait for controllers saves a step; a long one would delay the other rows.
         has_returned = bool(calling) and self._finish_calls(calling, (perf_counter() - started) * _PATIENCE)
         for row in batch.rows:
@@ -363,7 +365,9 @@ class Engine:
         ready = [row for row in batch.rows if row.is_ready and not row.job.is_calling]
         if ready:
             self._draw(batch, ready, logits, is_timed=has_fed and not calling)
-        elif not has_fed and not has_returned:
+        else:
+            batch.read_scores()
+        if not (ready or has_fed or has_returned):
             for job in dict.fromkeys(row.job for row in batch.rows):
                 job.refuse_deadlock()
         return bool(ready) or has_returned or has_fed

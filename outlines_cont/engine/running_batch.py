@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from itertools import islice
 
 import numpy as np
 import torch
@@ -35,12 +36,16 @@ class RunningBatch:
         rows: the rows that run.
         counts: the work that belongs to no single row.
         num_fed: the number of tokens of the last forward, padding included.
+        scores: (n,) log-probabilities of the forced tokens that it has scored, which rows do not have yet; None for none. They are read
+            from the device with the draws.
     """
 
     def __init__(self, model: LanguageModel, rows: Sequence[Row], counts: Meter) -> None:
         self.rows = list(rows)
         self.counts = counts
         self.num_fed = 0
+        self.scores: torch.Tensor | None = None
+        self._scored: list[tuple[Row, int]] = []  # how many of them are of which row
         self._model = model
         self._kv: AnyBatch | None = None
         self._is_anew = False  # whether not everything was fed since `begin_anew`
@@ -164,9 +169,20 @@ class RunningBatch:
 
     def forget(self) -> None:
         """Drop the keys and values, after an error; tokens that the sources of rows do not cover are fed again."""
-        self._kv = None
+        self._kv, self.scores, self._scored = None, None, []
         for one in self.sequences:
             one.lose(one.source_cached)
+
+    def read_scores(self) -> None:
+        """Give rows the log-probabilities of their forced tokens, where no draw has read them from the device."""
+        if self.scores is not None:
+            self.note_scores(self.scores.tolist())
+
+    def note_scores(self, logprobs: Sequence[float]) -> None:
+        """Give rows the log-probabilities of their forced tokens: the values of `scores`."""
+        found, scored, self.scores, self._scored = iter(logprobs), self._scored, None, []
+        for row, count in scored:
+            row.score([*islice(found, count)])
 
     def close(self) -> None:
         """Drop the rows, with their keys and values."""
@@ -215,7 +231,8 @@ class RunningBatch:
             return kv.release_all()
         assert isinstance(self._kv, KVBatch)  # the others run one row
         try:
-            return [self._kv.release(i) if i in leaving else None for i in range(len(self.rows))]
+            released = dict(zip(leaving, self._kv.release(leaving), strict=True))
+            return [released.get(i) for i in range(len(self.rows))]
         except KVBudgetError:  # no room for a copy
             return [None] * len(self.rows)
 
@@ -233,14 +250,12 @@ class RunningBatch:
                 one.lose(kv.lengths[i])
 
     def _score(self, logits: torch.Tensor, columns: Sequence[dict[int, int]]) -> None:
-        """Set the log-probabilities of the forced tokens for which there are logits now; called before rows note what was fed."""
+        """Compute the log-probabilities of the forced tokens for which there are logits now; called before rows note what was fed."""
         unscored = [(i, row) for i, row in enumerate(self.rows) if row.tokens.unscored]
         scored = [(i, row, row.tokens.scored_by(row.cached, columns[i])) for i, row in unscored]
         indices = [(i, columns[i][index], token_id) for i, _, tokens in scored for index, token_id in tokens]
         if not indices:
             return
         row_index, position, token_ids = upload(np.array(indices), logits.device).unbind(1)
-        logprobs = iter(logits[row_index, position].log_softmax(1).gather(1, token_ids[:, None])[:, 0].tolist())
-        for _, row, tokens in scored:
-            if tokens:
-                row.score([next(logprobs) for _ in tokens])
+        self.scores = logits[row_index, position].log_softmax(1).gather(1, token_ids[:, None])[:, 0]
+        self._scored = [(row, len(tokens)) for _, row, tokens in scored if tokens]

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
-from math import isfinite
+from math import inf, isfinite
 from time import perf_counter
 
 import torch
@@ -124,10 +124,11 @@ class TokenDraws:
         drawn_from = guided([row.piece.negative for row in rows], logits)
         single = [i for i, row in enumerate(rows) if not row.job.is_joint]
         if len(single) == len(rows):
-            self._draw(rows, logits, drawn_from)
+            self._draw(batch, rows, logits, drawn_from)
             return
         if single:
-            self._draw([rows[i] for i in single], logits[single], drawn_from[single])
+            self._draw(batch, [rows[i] for i in single], logits[single], drawn_from[single])
+        batch.read_scores()
         for job in dict.fromkeys(row.job for row in rows if row.job.is_joint):
             if not any(row.awaits_forward for row in job.rows):
                 mine = [i for i, row in enumerate(rows) if row.job is job]
@@ -147,7 +148,7 @@ class TokenDraws:
         if left:
             self.take(batch, left)
 
-    def _draw(self, rows: Sequence[Row], logits: torch.Tensor, drawn_from: torch.Tensor) -> None:
+    def _draw(self, batch: RunningBatch, rows: Sequence[Row], logits: torch.Tensor, drawn_from: torch.Tensor) -> None:
         """Draw a token for every row, and the tokens behind its draft."""
         ends = [(row, row.draw_input) for row in rows]
         drafted = [row for row in rows if row.piece.draft is not None] if draws_ahead_pay(logits) else []
@@ -155,7 +156,7 @@ class TokenDraws:
         if ahead:
             more = torch.stack([one.logits for _, one in ahead])
             logits, drawn_from = torch.cat([logits, more]), torch.cat([drawn_from, more])
-        draws = self._drawn([*ends, *ahead], logits, drawn_from)
+        draws = self._drawn(batch, [*ends, *ahead], logits, drawn_from)
         # First those ahead: a row that takes another token than its draft drops them.
         for (row, one), draw in zip(ahead, draws[len(ends) :], strict=True):
             assert row.piece.draft is not None
@@ -164,36 +165,60 @@ class TokenDraws:
             _take(row, draw)
 
     def _drawn(
-        self, wanted: Sequence[tuple[Row, DrawInput]], logits: torch.Tensor, drawn_from: torch.Tensor
+        self,
+        batch: RunningBatch,
+        wanted: Sequence[tuple[Row, DrawInput]],
+        logits: torch.Tensor,
+        drawn_from: torch.Tensor,
     ) -> list[Draw]:
-        """Return the draw for each pair of a row and an input; a row whose sampler fails has failed."""
+        """Return the draw for each pair of a row and an input; a row whose sampler fails has failed.
+
+        One transfer from the device brings the draws, and the scores of the batch.
+        """
         rows, inputs = [row for row, _ in wanted], [one for _, one in wanted]
         masked = self._masker.masked(drawn_from, [one.mask for one in inputs])
-        token_ids, sampling_logprobs = self._token_ids(rows, inputs, masked)
         normal = logits.log_softmax(dim=-1)
-        logprobs = normal.gather(-1, token_ids[:, None])[:, 0]
-        # One transfer from the device; ids up to 2 ** 24 are exact in float32.
-        table = torch.stack([token_ids.to(logits.dtype), logprobs, sampling_logprobs])
-        tops = _tops(rows, normal)
+        table = self._table(rows, inputs, masked, normal, marks_doubts=True)
+        scores = batch.scores
+        if scores is None:
+            values = table.tolist()
+        else:
+            flat, count = torch.cat([table.flatten(), scores]).tolist(), len(rows)
+            values = [flat[start : start + count] for start in range(0, 3 * count, count)]
+            batch.note_scores(flat[3 * count :])
+        doubtful = [i for i, sampling_logprob in enumerate(values[2]) if sampling_logprob == inf]
+        if doubtful:
+            again = [rows[i] for i in doubtful], [inputs[i] for i in doubtful], masked[doubtful], normal[doubtful]
+            for line, found in zip(values, self._table(*again, marks_doubts=False).tolist(), strict=True):
+                for i, value in zip(doubtful, found, strict=True):
+                    line[i] = value
         return [
             Draw(int(token_id), logprob, sampling_logprob, top)
-            for top, (token_id, logprob, sampling_logprob) in zip(tops, table.T.tolist(), strict=True)
+            for token_id, logprob, sampling_logprob, top in zip(*values, _tops(rows, normal), strict=True)
         ]
 
-    def _token_ids(
-        self, rows: Sequence[Row], inputs: list[DrawInput], masked: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return (R,) token ids and (R,) log-probabilities, masked and warped."""
+    def _table(
+        self,
+        rows: Sequence[Row],
+        inputs: Sequence[DrawInput],
+        masked: torch.Tensor,
+        normal: torch.Tensor,
+        *,
+        marks_doubts: bool,
+    ) -> torch.Tensor:
+        """Return (3, R): token ids, log-probabilities by (R, V) `normal`, and log-probabilities masked and warped; see `BatchDraw`."""
         drawings = [one.drawing for one in inputs]
         uniforms, counts = None, None
         if any(drawing.needs_random for drawing in drawings):
             uniforms = torch.tensor([one.uniform or 0.0 for one in inputs], dtype=torch.float64)
         if any(drawing.needs_counts for drawing in drawings):
             counts = [drawing.counts_of(row) for row, drawing in zip(rows, drawings, strict=True)]
-        draws = self._plans.of(drawings).draw(masked, uniforms, counts)
+        draws = self._plans.of(drawings).draw(masked, uniforms, counts, marks_doubts=marks_doubts)
         for index, error in draws.errors.items():
             rows[index].fail(error)
-        return draws.token_ids, draws.logprobs
+        logprobs = normal.gather(-1, draws.token_ids[:, None])[:, 0]
+        # Ids up to 2 ** 24 are exact in float32.
+        return torch.stack([draws.token_ids.to(normal.dtype), logprobs, draws.logprobs])
 
 
 def _choose(batch: RunningBatch, job: Job, rows: list[Row], logits: torch.Tensor, masked: torch.Tensor) -> None:

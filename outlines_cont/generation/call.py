@@ -7,10 +7,10 @@ as cut. The best of n samples is chosen here, beams are ranked by the engine's `
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any
 
 from fsm import FSMError
@@ -94,10 +94,12 @@ class Call:
         self._stays = stays
         self._ended: dict[int, StateRow] = {}  # rows that have ended, with their values, by number
         self._is_collected = False
-        negatives = open_guidance(maker.model, options.guidance, (self.batch_size, self.num_samples))
-        negative_of = [negatives[b] for b, group in enumerate(opened.rows) for _ in group]
-        entries = chain.from_iterable(opened.rows), chain.from_iterable(opened.healing), negative_of
-        for source, healing, negative in zip(*entries, strict=True):
+        negatives: Iterable[tuple[StateRow, float] | None] = repeat(None)
+        if options.guidance is not None:
+            found = open_guidance(maker.model, options.guidance, (self.batch_size, self.num_samples))
+            negatives = [found[b] for b, group in enumerate(opened.rows) for _ in group]
+        begun_with = zip(chain.from_iterable(opened.rows), chain.from_iterable(opened.healing), strict=True)
+        for (source, healing), negative in zip(begun_with, negatives, strict=False):
             begun = _begun(source, maker, resume, None if negative is None else negative[0].error)
             self.results.append(begun)
             given: dict[str, Any] = {"resume": resume, "healing": healing, "guidance": negative, "ends_row": not stays}
@@ -246,8 +248,8 @@ class Call:
             self._ended[number] = self.finish(done)
         return self._ended.get(number)
 
-    def collect(self) -> SequenceState:
-        """Collect the results of the rows, and return the final state; valid once their `job` is over."""
+    def collect(self) -> None:
+        """Collect the results of the rows, for `state`; valid once their `job` is over."""
         assert self.job is not None
         self._is_collected = True
         if isinstance(self.job, BeamJob):
@@ -255,7 +257,6 @@ class Call:
         else:
             self.results = [self.ended_row(number) or begun for number, begun in enumerate(self.results)]
         self._warn_of_cuts()
-        return self.state()
 
     def state(self) -> SequenceState:
         """Return the final state, with the best samples of `best_of`; valid after `steps`."""
@@ -299,9 +300,8 @@ class Call:
         if self.options.has_max_tokens:
             return
         limit = self.options.max_tokens
-        cut = [row for row in self.results if row.finish_reason == "length" and row.piece is not None]
-        cut = [row for row in cut if not _is_thinking(row)]
-        if any(len(row.token_ids) - row.piece.start >= (limit or 0) for row in cut if row.piece is not None):
+        cut = [row for row in self.results if row.finish_reason == "length" and row.piece and not _is_thinking(row)]
+        if any(len(row.token_ids) - row.piece.start >= (limit or 0) for row in cut if row.piece):
             warnings.warn(
                 f"{len(cut)} of {len(self.results)} texts were cut after {limit} tokens, the most tokens of a piece if `max_tokens` is "
                 "not given. Pass `max_tokens=...` (None is up to the context), or bound the text: strings by `maxLength`, arrays by "

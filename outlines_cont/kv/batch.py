@@ -16,9 +16,10 @@ from numpy.typing import NDArray
 
 from outlines_cont.device import upload
 from outlines_cont.errors import UnsupportedModel
-from outlines_cont.interfaces import BufferStore, LanguageModel
+from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.attention import additive_mask
 from outlines_cont.kv.buffer import Buffer
+from outlines_cont.kv.gathering import Tail, gather
 from outlines_cont.kv.growing import GrowingCache, Tails
 from outlines_cont.kv.row import KVPart, RowKV
 from outlines_cont.kv.share import SHARING, Segment, Share, Sharing, plan, segments, sharing_on
@@ -127,14 +128,16 @@ class KVBatch:
         self._tail_lengths[row] = tail
         self._tidy()
 
-    def release(self, row: int) -> RowKV | None:
-        """Return the keys and values of a row that ends before the others. A short tail is copied."""
-        tail = self._tail_of(row)
-        if tail and len(tail[0]) < SHARING.min_view and self.num_rows > 1:
-            buffer, columns = _gather(self._store, [tail])
-            tail = (KVPart(buffer, 0, columns[0]),)
-        parts = (*self.heads[row], *tail)
-        return RowKV(parts) if parts else None
+    def release(self, rows: Sequence[int]) -> list[RowKV | None]:
+        """Return the keys and values of rows that end before the others. Short tails are copied, to one buffer."""
+        tails = [self._tail_of(row) for row in rows]
+        short = [i for i, tail in enumerate(tails) if tail and len(tail[0]) < SHARING.min_view]
+        if short and self.num_rows > 1:
+            buffer, columns = gather(self._store, [tails[i] for i in short])
+            for at, i in enumerate(short):
+                tails[i] = (KVPart(buffer, at, columns[at]),)
+        found = [(*self.heads[row], *tail) for row, tail in zip(rows, tails, strict=True)]
+        return [RowKV(parts) if parts else None for parts in found]
 
     def release_all(self) -> list[RowKV | None]:
         """Return the keys and values of all rows without a copy; the batch cannot be used afterwards."""
@@ -147,7 +150,7 @@ class KVBatch:
 
         Raises `KVBudgetError` where there is no room for the copy; the batch is unchanged.
         """
-        buffer, columns = _gather(self._store, [self._tail_of(row) for row in rows])
+        buffer, columns = gather(self._store, [self._tail_of(row) for row in rows])
         copies = [(KVPart(buffer, at, line),) if len(line) else () for at, line in enumerate(columns)]
         shares = [(*self.heads[row], *copy) for row, copy in zip(rows, copies, strict=True)]
         self._close()
@@ -221,7 +224,7 @@ class KVBatch:
             shared, rests = plan(shares, self._sharing)
         else:
             shared, rests = [], [share[: len(share)].parts if share is not None else () for share in shares]
-        return shared, _gather(self._store, rests)
+        return shared, gather(self._store, rests)
 
     @property
     def _tails(self) -> Tails:
@@ -284,7 +287,7 @@ class KVBatch:
 
     def _pack(self) -> None:
         """Copy the tails to a new buffer, flush right."""
-        buffer, columns = _gather(self._store, [self._tail_of(row) for row in range(self.num_rows)])
+        buffer, columns = gather(self._store, [self._tail_of(row) for row in range(self.num_rows)])
         old = self._tails.buffer
         old.release(self)
         if old not in self._read:
@@ -304,43 +307,6 @@ def _visible(seen: NDArray[np.bool_], width: int, device: torch.device) -> torch
     before = seen.shape[1] - width
     causal = torch.ones((width, seen.shape[1]), dtype=torch.bool, device=device).tril_(before)
     return (upload(seen[:, None, None], device) & causal) | causal.triu(before)
-
-
-Tail = tuple[Buffer, list[NDArray[np.int64]]]
-
-
-def _gather(store: BufferStore, rows: Sequence[Sequence[KVPart]]) -> Tail:
-    """Return a new buffer with a copy of every row's parts, flush right, and the columns of each row's tokens in it."""
-    lengths = [sum(map(len, parts)) for parts in rows]
-    width = max(lengths)
-    buffer = Buffer(store.reserve, len(rows), store.epoch)
-    present = [part for parts in rows for part in parts]
-    if present:
-        buffer.epoch = min(part.buffer.epoch for part in present)
-        buffer.allocate(present[0].buffer, width)
-    for row, parts in enumerate(rows):
-        column = width - lengths[row]
-        for part in parts:
-            _copy(part, buffer, row, column)
-            column += len(part)
-        _clear(buffer, row, width - lengths[row])
-    return buffer, [np.arange(width - length, width) for length in lengths]
-
-
-def _copy(part: KVPart, buffer: Buffer, row: int, column: int) -> None:
-    places = part.index()
-    for index in range(buffer.num_layers):
-        source, target = part.buffer.layer(index), buffer.layer(index)
-        if source is not None and target is not None:
-            for old, new in zip(source, target, strict=True):
-                new[row, :, column : column + len(part)] = part.read(old, places)
-
-
-def _clear(buffer: Buffer, row: int, stop: int) -> None:
-    # Memory that was never written may contain NaN, and NaN times a weight of zero is NaN.
-    for index in range(buffer.num_layers):
-        for tensor in buffer.layer(index) or ():
-            tensor[row, :, :stop] = 0
 
 
 def _shares_of(heads: Sequence[Sequence[KVPart]]) -> list[Share]:

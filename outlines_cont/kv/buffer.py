@@ -1,10 +1,12 @@
 """`Buffer`: contiguous storage for the keys and values of several rows, a pair of tensors per layer that grows by an eighth (amortised
-linear appends). It is append-only: one batch at a time may claim the end, and columns that others may read are never overwritten. A
-buffer may be evicted, after which its tokens are fed again; its epoch marks keys and values of earlier weights.
+linear appends), or one tensor for all layers, if these are known to be equal and small (`num_equal`), so that tokens of all layers are
+moved by one operator. It is append-only: one batch at a time may claim the end, and columns that others may read are never overwritten.
+A buffer may be evicted, after which its tokens are fed again; its epoch marks keys and values of earlier weights.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Sequence
 from weakref import WeakSet
@@ -17,6 +19,8 @@ Layer = tuple[torch.Tensor, torch.Tensor]
 # Spare columns of a new buffer, and the divisor of the length that a full one grows by: appending is linear, little is idle.
 _SPARE = 16
 _GROWTH = 8
+# The largest tensor for all layers: a larger one would need as much again while it grows, and its copies take longer than their launches.
+_LARGEST_WHOLE = 2**26
 _lock = threading.Lock()
 
 FOREIGN = -1
@@ -42,6 +46,8 @@ class Buffer:
         is_spare: whether only the prefix cache needs it, so that it is evicted before those of states.
         is_live: whether it was not evicted.
         num_exact: how many columns to allocate at first, without spare ones then and later; None for spare ones.
+        num_equal: how many layers there will be, if all have keys and values of one shape and type; 0 if that is not known.
+        whole: (2 * L, R, H, capacity, D), the keys and values of one layer after the other; None where layers have tensors of their own.
     """
 
     def __init__(self, reserve: Callable[[Buffer, int], None], num_rows: int, epoch: int) -> None:
@@ -52,6 +58,8 @@ class Buffer:
         self.used = 0
         self.nbytes = 0
         self.num_exact: int | None = None
+        self.num_equal = 0
+        self.whole: torch.Tensor | None = None
         self.users: WeakSet[object] = WeakSet()
         self._make_room = reserve
         self._layers: list[Layer | None] = []
@@ -114,6 +122,7 @@ class Buffer:
 
     def allocate(self, like: Buffer, num_columns: int) -> None:
         """Make room for `num_columns` columns with the layers of `like`; their contents are undefined until they are written."""
+        self.num_equal = len(like._layers) if like.whole is not None else 0
         for index, layer in enumerate(like._layers):
             if layer is not None:
                 self._reserve(index, *layer, 0, num_columns)
@@ -122,7 +131,7 @@ class Buffer:
     def evict(self) -> None:
         """Free the tensors; rows with keys and values here feed those tokens again."""
         self.is_live = False
-        self._layers, self.nbytes = [], 0
+        self._layers, self.whole, self.nbytes = [], None, 0
 
     def _reserve(self, index: int, keys: torch.Tensor, values: torch.Tensor, kept: int, stop: int) -> Layer:
         """Return the tensors of a layer with room for `stop` columns, the first `kept` of them as they were."""
@@ -132,14 +141,35 @@ class Buffer:
             return layer
         spare = max(_SPARE, (stop if layer is not None else 0) // _GROWTH)
         capacity = stop + spare if self.num_exact is None else max(stop, self.num_exact)
-        self._make_room(self, self.num_rows * capacity * (_column_bytes(keys) + _column_bytes(values)))
+        nbytes = self.num_rows * capacity * (_column_bytes(keys) + _column_bytes(values))
+        if index == 0 and self._is_whole(keys, values, nbytes):
+            return self._reserve_whole(keys, kept, capacity)
+        self._make_room(self, nbytes)
         grown = (_grown(keys, self.num_rows, capacity), _grown(values, self.num_rows, capacity))
         if layer is not None:
             for old, new in zip(layer, grown, strict=True):
                 new[:, :, :kept] = old[:, :, :kept]
         self._layers[index] = grown
         self.nbytes += sum(tensor.nbytes for tensor in grown) - sum(tensor.nbytes for tensor in layer or ())
+        self.whole = None
         return grown
+
+    def _is_whole(self, keys: torch.Tensor, values: torch.Tensor, nbytes: int) -> bool:
+        """Return whether a new tensor may be that of all layers, where one of them has `nbytes` bytes."""
+        is_new = self.whole is not None or not any(self._layers)
+        is_equal = keys.shape == values.shape and keys.dtype == values.dtype and self.num_exact is None
+        return is_new and is_equal and 0 < self.num_equal * nbytes <= _LARGEST_WHOLE
+
+    def _reserve_whole(self, like: torch.Tensor, kept: int, capacity: int) -> Layer:
+        old, shape = self.whole, (2 * self.num_equal, self.num_rows, like.shape[1], capacity, like.shape[3])
+        self._make_room(self, math.prod(shape) * like.element_size())
+        self.whole = like.new_empty(shape)
+        if old is not None:
+            self.whole[..., :kept, :] = old[..., :kept, :]
+        self.nbytes += self.whole.nbytes - (0 if old is None else old.nbytes)
+        tensors = self.whole.unbind()
+        self._layers = list(zip(tensors[::2], tensors[1::2], strict=True))
+        return tensors[0], tensors[1]
 
 
 def _column_bytes(tensor: torch.Tensor) -> int:

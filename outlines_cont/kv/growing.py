@@ -36,6 +36,10 @@ class Tails:
         """The columns of the segments and the tails together: no token is at a position behind them."""
         return self.length + sum(segment.num_columns for segment in self.segments)
 
+    def expect_equal_layers(self, count: int) -> None:
+        """Note that `count` layers, all with keys and values of one shape and type, will be written in turn."""
+        self.buffer.num_equal = count
+
     def new_layer(self) -> GrowingLayer:
         """Return the next layer of the cache."""
         self._num_layers += 1

@@ -40,10 +40,10 @@ class KVPart:
         return None if self._is_adjacent or device is None else upload(self.columns.copy(), device)
 
     def read(self, tensor: torch.Tensor, index: torch.Tensor | None) -> torch.Tensor:
-        """Return (H, T, D), the tokens of the part out of a tensor of the buffer; a view where the columns are adjacent."""
+        """Return (H, T, D), or (2 * L, H, T, D), the tokens of the part out of a tensor of the buffer; a view where they are adjacent."""
         if index is None:
-            return tensor[self.row, :, int(self.columns[0]) : int(self.columns[-1]) + 1]
-        return tensor[self.row].index_select(1, index.to(tensor.device))  # layers may be on several
+            return tensor[..., self.row, :, int(self.columns[0]) : int(self.columns[-1]) + 1, :]
+        return tensor.select(-4, self.row).index_select(-2, index.to(tensor.device))  # layers may be on several
 
     @cached_property
     def _is_adjacent(self) -> bool:

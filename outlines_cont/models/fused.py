@@ -79,6 +79,7 @@ class FusedDecoder:
     ) -> Tensor:
         """Feed (R, Q) ids on top of the tails and return (R, len(columns), V) logits; see `LanguageModel.forward`."""
         decoder, shape = self._decoder, input_ids.shape
+        tails.expect_equal_layers(len(decoder.layers))
         positions = position_ids.reshape(-1)
         x = functional.embedding(input_ids.reshape(-1), decoder.embedding)
         if decoder.embedding_scale != 1:

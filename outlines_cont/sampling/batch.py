@@ -43,8 +43,10 @@ class WarperChain:
                 break
         self._blocks = max(self._blocks, self._num_listed)
 
-    def sample(self, logits: torch.Tensor, uniforms: torch.Tensor, counts: Counts | None = None) -> Drawn:
-        """Draw one token for each of r rows; arguments and result are those of `Sampler.sample`.
+    def sample(
+        self, logits: torch.Tensor, uniforms: torch.Tensor, counts: Counts | None = None, *, marks_doubts: bool = False
+    ) -> Drawn:
+        """Draw one token for each of r rows; arguments and result are those of `Sampler.sample`, and see `SamplerBatch.sample`.
 
         Raises:
             SamplerError: a warper of a user has returned invalid logits.
@@ -60,7 +62,12 @@ class WarperChain:
         for warper in warpers:
             warper.narrow(top)
         token_ids, logprobs = top.draw(uniforms)
-        for rows in _cache_sized(top.in_doubt(), logits):
+        doubts = top.in_doubt()
+        if doubts is None:
+            return token_ids, logprobs
+        if marks_doubts:
+            return token_ids, logprobs.masked_fill(doubts, torch.inf)
+        for rows in _cache_sized(doubts.nonzero()[:, 0], logits):
             kept = _truncated([warper[rows.cpu()] for warper in warpers], logits[rows])
             token_ids[rows], logprobs[rows] = inverse_cdf(kept, uniforms[rows.to(uniforms.device)])
         return token_ids, logprobs
@@ -123,10 +130,13 @@ class SamplerBatch:
         logits: torch.Tensor,
         uniforms: torch.Tensor | None,
         counts: Counts | None = None,
+        *,
+        marks_doubts: bool = False,
     ) -> Drawn:
         """Choose one token per row; arguments and result are those of `Sampler.sample`.
 
-        Greedy rows ignore their random number, and rows that need no token counts may have None.
+        Greedy rows ignore their random number, and rows that need no token counts may have None. With `marks_doubts` the device is not
+        asked whether the largest logits suffice: where they do not, the log-probability is plus infinity, and the row is to be drawn again.
 
         Raises:
             OptionError: a bias is for a token that the logits do not have.
@@ -136,7 +146,7 @@ class SamplerBatch:
         if self._penalties:
             logits = penalised(logits, self._penalties, counts)
         if len(self._groups) == 1:
-            return _sample(self._groups[0][1], logits, uniforms, counts)
+            return _sample(self._groups[0][1], logits, uniforms, counts, marks_doubts)
         token_ids = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
         logprobs = torch.zeros(len(logits), dtype=logits.dtype, device=logits.device)
         for rows, chain in self._groups:
@@ -145,6 +155,7 @@ class SamplerBatch:
                 logits[rows],
                 None if uniforms is None else uniforms[rows],
                 None if counts is None else [counts[row] for row in rows],
+                marks_doubts,
             )
         return token_ids, logprobs
 
@@ -187,13 +198,17 @@ def params_of(sampler: object) -> SamplingParams | None:
 
 
 def _sample(
-    chain: WarperChain | None, logits: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None
+    chain: WarperChain | None,
+    logits: torch.Tensor,
+    uniforms: torch.Tensor | None,
+    counts: Counts | None,
+    marks_doubts: bool,
 ) -> Drawn:
     if chain is None:
         return most_probable(logits)
     if uniforms is None:
         raise TypeError("expected (R,) random numbers as `uniforms`, got None")
-    return chain.sample(logits, uniforms, counts)
+    return chain.sample(logits, uniforms, counts, marks_doubts=marks_doubts)
 
 
 def chain_of(warpers: tuple[Warper, ...], num_rows: int) -> WarperChain:

@@ -155,9 +155,9 @@ Drawn = tuple[torch.Tensor, torch.Tensor]
 def most_probable(logits: torch.Tensor) -> Drawn:
     """Return the largest of each row of (R, V) logits, of equal ones the first.
 
-    Cost: a softmax and one more pass; `max` with its indices alone takes longer than both.
+    Cost: a softmax and one more pass; `max` with its indices alone takes longer than both on a CPU.
     """
-    if logits.shape[-1] <= _SMALL:
+    if logits.shape[-1] <= _SMALL or logits.device.type == "cuda":
         token_ids = logits.max(dim=-1, keepdim=True).indices
     else:
         at = _indices(_reduced(logits, _SIZE, torch.amax).max(dim=-1, keepdim=True).indices, _SIZE)
@@ -324,10 +324,10 @@ class TopBlocks:
         found, logprobs = inverse_cdf(not_below(self.logits, self.floor), uniforms)
         return self._ids_of(found[:, None])[:, 0], logprobs
 
-    def in_doubt(self) -> torch.Tensor:
-        """Return the indices of the rows in doubt, (n,) int64."""
+    def in_doubt(self) -> torch.Tensor | None:
+        """Return (r,) bool, which rows are in doubt; None for none."""
         self.doubt_if_excluded()
-        return self._doubts.nonzero()[:, 0] if self._doubts is not None else torch.zeros(0, dtype=torch.int64)
+        return None if self._doubts is None else self._doubts[:, 0]
 
     def _ids_of(self, indices: torch.Tensor) -> torch.Tensor:
         return indices if self._token_ids is None else self._token_ids.gather(-1, indices)

@@ -31,6 +31,12 @@ def test_a_step_asks_no_more_of_the_device_than_its_limits(measured: dict[str, A
     assert {key: figures[key] for key, most in CASES[name].limits.items() if figures[key] > most} == {}
 
 
+@pytest.mark.parametrize("name", CASES)
+def test_the_operators_outside_of_the_forward_do_not_grow_with_the_layers(measured: dict[str, Any], name: str) -> None:
+    shallow, deep = measured[name]["outside_at"].values()
+    assert shallow == deep
+
+
 def test_the_proxy_computes_what_the_host_does_and_counts_operators() -> None:
     with torch.inference_mode(), Proxy() as proxy:
         weights = proxy.place(torch.arange(12.0).view(3, 4))

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
 
 from outlines_cont.errors import KVBudgetError
-from outlines_cont.kv.batch import KVBatch
+from outlines_cont.kv.batch import KVBatch, _visible
 from outlines_cont.kv.row import RowKV
 from outlines_cont.kv.share import Sharing
 from outlines_cont.kv.store import KVStore
@@ -47,20 +50,23 @@ _ROUND = st.tuples(
 @given(
     st.sampled_from(FAMILIES),
     st.sampled_from([Sharing(1, 1), Sharing(4, 4), Sharing(4, 10**6), None]),
+    st.booleans(),
     st.lists(_ROUND, min_size=2, max_size=5),
 )
 def test_rows_cut_forked_stacked_and_continued_have_the_logits_of_a_fresh_run(
-    family: str, sharing: Sharing | None, rounds: list[tuple[list[tuple[int, int]], list[list[int]], list[int], list[int]]]
+    family: str, sharing: Sharing | None, is_ours: bool, rounds: list[tuple[list[tuple[int, int]], list[list[int]], list[int], list[int]]]
 ) -> None:
     model = random_model(family)
     if not model.can_branch:
-        sharing = None
+        sharing, is_ours = None, False
     known: list[tuple[RowKV | None, list[int]]] = [(None, [])]
     for picks, chunks, kept, more in rounds:
         sources = [known[at % len(known)] for at, _ in picks]
         shares = [kv[:cut] if kv is not None else None for (kv, _), (_, cut) in zip(sources, picks, strict=True)]
         rows = [[*ids[:cut]] for (_, ids), (_, cut) in zip(sources, picks, strict=True)]
         batch = KVBatch(model, shares, sharing=sharing)
+        batch._is_ours = is_ours  # as on CUDA
+        batch.keep(range(len(rows)))
         assert batch.lengths == [len(row) for row in rows]
         _feed_and_compare(model, batch, rows, chunks[: len(rows)])
         back = kept[0] * 4
@@ -81,6 +87,19 @@ def test_rows_cut_forked_stacked_and_continued_have_the_logits_of_a_fresh_run(
         assert len(kv) == len(ids)
         again = KVBatch(model, [kv], sharing=sharing).feed([[7]], [[0]]).logits[0, 0]
         assert_close(next_logits(model, [*ids, 7])[-1], again, 1e-8)
+
+
+@given(arrays(bool, st.tuples(st.integers(1, 3), st.integers(1, 9))), st.integers(1, 9))
+def test_a_query_sees_itself_and_the_tokens_before_it(seen: NDArray[np.bool_], width: int) -> None:
+    rows, columns = seen.shape
+    width = min(width, columns)
+    found = _visible(seen, width, torch.device("cpu"))
+    assert found.shape == (rows, 1, width, columns)
+    for row in range(rows):
+        for query in range(width):
+            own = columns - width + query
+            wanted = [column == own or (column < own and bool(seen[row, column])) for column in range(columns)]
+            assert found[row, 0, query].tolist() == wanted
 
 
 def _feed_and_compare(model: HuggingFaceModel, batch: KVBatch, rows: list[list[int]], chunks: list[list[int]]) -> None:
@@ -195,7 +214,7 @@ def test_what_was_copied_is_not_held_by_the_batch_that_copied_it() -> None:
     model = random_model()
     first = KVBatch(model, [None])
     first.feed([[3, 4, 5, 6]], [[]])
-    kv = first.release(0)
+    (kv,) = first.release([0])
     assert kv is not None
     (source,) = kv.buffers
     copied = KVBatch(model, [kv[:2], kv[:3]], sharing=None)

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_cont import SequenceState, continuous, generate, samplers
+from outlines_cont.engine.drawing.draw_plan import BatchDraw, DrawPlan
 from outlines_cont.errors import SamplerError
 from outlines_cont.samplers import DRY, XTC, MinP, Mirostat, Temperature, TopA, TopK, TopP, TypicalP, Warper, best_of, greedy, multinomial
 from outlines_cont.sampling import SamplerBatch, TokenCounts
@@ -160,6 +161,40 @@ def test_options_are_the_standard_warpers_in_the_standard_order() -> None:
         assert eval(repr(sampler), names) == sampler  # noqa: S307 (what the test is about)
         again = pickle.loads(pickle.dumps(sampler))  # noqa: S301 (what was pickled a line ago)
         assert (again, hash(again), repr(again)) == (sampler, hash(sampler), repr(sampler))
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.tuples(st.sampled_from(["peaked", "flat", "masked", "one"]), _UNIFORMS), min_size=1, max_size=4),
+    st.sampled_from([multinomial(top_p=0.9), multinomial(top_k=5, min_p=0.1), multinomial(top_a=0.3), greedy()]),
+    st.integers(0, 99),
+)
+def test_a_draw_that_only_marks_doubts_has_all_other_draws(rows: list[tuple[str, float]], sampler: Any, seed: int) -> None:
+    logits = torch.stack([made_row(shape, seed + i, 9000) for i, (shape, _) in enumerate(rows)])
+    uniforms = torch.tensor([u for _, u in rows], dtype=torch.float64)
+    batch = SamplerBatch([sampler.params] * len(rows))
+    wanted, found = batch.sample(logits, uniforms), batch.sample(logits, uniforms, marks_doubts=True)
+    is_sure = found[1] != torch.inf
+    assert torch.equal(wanted[0][is_sure], found[0][is_sure])
+    assert torch.equal(wanted[1][is_sure], found[1][is_sure])
+
+
+def test_rows_in_doubt_are_drawn_from_whole_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = random_model()
+    write = continuous(generate.text(model, sampler=multinomial(2, top_p=0.999, temperature=9.0)))
+    plain, asked = DrawPlan.draw, []
+
+    def draw(self: DrawPlan, *given: Any, marks_doubts: bool = False) -> BatchDraw:
+        found = plain(self, *given, marks_doubts=marks_doubts)
+        asked.append((marks_doubts, bool((found.logprobs == torch.inf).any())))
+        return found
+
+    monkeypatch.setattr(DrawPlan, "draw", draw)
+    marking = write(["a", "the"], max_tokens=12, rng=1)
+    assert (True, True) in asked
+    assert (False, True) not in asked
+    monkeypatch.setattr(DrawPlan, "draw", lambda self, *given, marks_doubts: plain(self, *given))
+    assert _tokens(write(["a", "the"], max_tokens=12, rng=1)) == _tokens(marking)
 
 
 # -- a user's own ------------------------------------------------------------------------------------------------------

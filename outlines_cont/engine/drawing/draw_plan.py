@@ -64,7 +64,9 @@ class BatchDraw:
     """The draws of R rows."""
 
     token_ids: torch.Tensor  # (R,) int64; 0 for a row that failed
-    logprobs: torch.Tensor  # (R,), masked and warped; not finite for a row without a distribution
+    logprobs: (
+        torch.Tensor
+    )  # (R,), masked and warped; not finite for a row without a distribution, plus infinity for one in doubt
     errors: dict[int, Exception] = field(default_factory=dict)  # by the index of the row
 
 
@@ -78,9 +80,11 @@ class DrawPlan:
             kinds.setdefault(drawing.kind, []).append(row)
         self._parts = [_Part(rows, [drawings[row] for row in rows]) for rows in kinds.values()]
 
-    def draw(self, masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None) -> BatchDraw:
+    def draw(
+        self, masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None, *, marks_doubts: bool = False
+    ) -> BatchDraw:
         """Draw a token for every row from its masked (R, V) logits; the arguments are those of `SamplerBatch.sample`."""
-        return _drawn(self._parts, masked, uniforms, counts)
+        return _drawn(self._parts, masked, uniforms, counts, marks_doubts)
 
 
 def draw_with(
@@ -121,10 +125,12 @@ class _Part:
         params = [drawing.params for drawing in drawings if drawing.params is not None]
         self._sampler = SamplerBatch(params) if params else drawings[0].sampler
 
-    def draw(self, masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None) -> BatchDraw:
+    def draw(
+        self, masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None, marks_doubts: bool
+    ) -> BatchDraw:
         """Draw a token for each row of the part; the arguments are those of these rows."""
-        if self._is_standard:
-            return BatchDraw(*self._sampler.sample(masked, uniforms, counts))
+        if isinstance(self._sampler, SamplerBatch) and self._is_standard:
+            return BatchDraw(*self._sampler.sample(masked, uniforms, counts, marks_doubts=marks_doubts))
         # A user's sampler is not called for a row without a distribution.
         if masked.amax(dim=-1).isfinite().all():
             try:
@@ -136,7 +142,7 @@ class _Part:
         if len(masked) == 1:
             return BatchDraw(masked.new_zeros(1, dtype=torch.int64), masked.new_full((1,), torch.nan))
         alone = [_Part([row], [drawing]) for row, drawing in enumerate(self._drawings)]
-        return _drawn(alone, masked, uniforms, counts)
+        return _drawn(alone, masked, uniforms, counts, marks_doubts)
 
     def _checked(
         self, masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None
@@ -149,11 +155,15 @@ class _Part:
 
 
 def _drawn(
-    parts: Sequence[_Part], masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None
+    parts: Sequence[_Part],
+    masked: torch.Tensor,
+    uniforms: torch.Tensor | None,
+    counts: Counts | None,
+    marks_doubts: bool,
 ) -> BatchDraw:
     """Return the draws of several parts as one."""
     if len(parts) == 1:
-        return parts[0].draw(masked, uniforms, counts)
+        return parts[0].draw(masked, uniforms, counts, marks_doubts)
     token_ids = torch.zeros(len(masked), dtype=torch.int64, device=masked.device)
     logprobs = torch.zeros(len(masked), dtype=masked.dtype, device=masked.device)
     errors: dict[int, Exception] = {}
@@ -163,6 +173,7 @@ def _drawn(
             masked[rows],
             None if uniforms is None else uniforms[rows],
             None if counts is None else [counts[row] for row in part.rows],
+            marks_doubts,
         )
         token_ids[rows], logprobs[rows] = drawn.token_ids, drawn.logprobs
         errors.update({part.rows[at]: error for at, error in drawn.errors.items()})

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
 from threading import Thread
 
 import numpy as np
@@ -27,6 +26,7 @@ class Masker:
     def __init__(self) -> None:
         self._last: TokenSet | None = None
         self._last_added = torch.empty(0)
+        self._table = torch.empty(0)  # that of the device and the type of the logits
 
     def masked(self, logits: torch.Tensor, masks: Sequence[TokenSet]) -> torch.Tensor:
         """Return (R, V) logits with minus infinity for the tokens that a row's mask forbids.
@@ -39,11 +39,24 @@ class Masker:
         if few and all(ids is not None for ids in few):
             return _kept(logits, few)
         if any(mask is not masks[0] for mask in masks):
-            return _added(masks, logits).add_(logits)
+            return self._added(masks, logits).add_(logits)
         fits = self._last_added.shape[-1:] == logits.shape[-1:] and self._last_added.dtype == logits.dtype
         if masks[0] is not self._last or not fits:
-            self._last, self._last_added = masks[0], _added(masks[:1], logits)
+            self._last, self._last_added = masks[0], self._added(masks[:1], logits)
         return logits + self._last_added
+
+    def _added(self, masks: Sequence[TokenSet], logits: torch.Tensor) -> torch.Tensor:
+        """Return (len(masks), V) of the type of the logits: minus infinity for the tokens that a mask forbids, else 0."""
+        vocab_size = logits.shape[-1]
+        data = np.stack([mask.bitmask(vocab_size) for mask in masks]).view(np.uint8)
+        table = _TABLES[logits.dtype]
+        if logits.device.type == "cpu":
+            return torch.from_numpy(np.take(table, data, axis=0).reshape(len(masks), -1)[:, :vocab_size])
+        # The bits are copied to the device, not 32 times as many bytes of floats.
+        index = upload(data, logits.device).int()
+        if (self._table.dtype, self._table.device) != (logits.dtype, logits.device):
+            self._table = upload(table, logits.device)
+        return self._table[index].reshape(len(masks), -1)[:, :vocab_size]
 
 
 def _kept(logits: torch.Tensor, ids: Sequence[NDArray[np.int64] | None]) -> torch.Tensor:
@@ -81,19 +94,3 @@ def _compute(masks: Sequence[LazyTokenSet]) -> None:
 # By the value of a byte of a mask, the addends of the logits of its eight tokens: 0, or minus infinity.
 _BY_BYTE = np.where(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little"), 0.0, -np.inf)
 _TABLES = {torch.float32: _BY_BYTE.astype(np.float32), torch.float64: _BY_BYTE}
-
-
-def _added(masks: Sequence[TokenSet], logits: torch.Tensor) -> torch.Tensor:
-    """Return (len(masks), V) of the type of the logits: minus infinity for the tokens that a mask forbids, else 0."""
-    vocab_size = logits.shape[-1]
-    data = np.stack([mask.bitmask(vocab_size) for mask in masks]).view(np.uint8)
-    if logits.device.type == "cpu":
-        return torch.from_numpy(np.take(_TABLES[logits.dtype], data, axis=0).reshape(len(masks), -1)[:, :vocab_size])
-    # The bits are copied to the device, not 32 times as many bytes of floats.
-    index = upload(data, logits.device).int()
-    return _table_on(logits.device, logits.dtype)[index].reshape(len(masks), -1)[:, :vocab_size]
-
-
-@cache
-def _table_on(device: torch.device, dtype: torch.dtype) -> torch.Tensor:
-    return upload(_TABLES[dtype], device)
