@@ -31,6 +31,7 @@ from outlines_cont.drafts.opening import open_draft
 from outlines_cont.errors import MissingEOS, NotPicklable, OptionError, shortened
 from outlines_cont.events.event import StreamOptions
 from outlines_cont.events.partial_type import PartialType
+from outlines_cont.generation.alternatives import field_probabilities
 from outlines_cont.generation.call import Call
 from outlines_cont.generation.formats import format_of
 from outlines_cont.generation.options import OPTIONS_ELSEWHERE, Options, PieceOptions, checked_policies
@@ -46,6 +47,7 @@ from outlines_cont.policies.policy import Policy
 from outlines_cont.samplers import BeamSearch, Greedy, Multinomial, greedy
 from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import Rng
+from outlines_cont.state.sequence_state import SequenceState
 
 __all__ = ["Generator", "cfg", "choice", "format", "fsm", "json", "regex", "text"]
 
@@ -215,6 +217,12 @@ class Generator(PieceMaker):
                 "generator",
             )
         return option_probabilities(self, options, prompt, spellings=spellings, end=end, max_prefixes=max_prefixes)
+
+    def alternatives(
+        self, state: SequenceState, path: str, *, spellings: Spellings = "canonical", max_prefixes: int = MAX_PREFIXES
+    ) -> Any:
+        """Return the exact probability of every value that a field of JSON might have; see `SequenceState.alternatives`."""
+        return field_probabilities(self, state, path, spellings=spellings, max_prefixes=max_prefixes)
 
     def _call(self, prompt: Any, options: PieceOptions, rng: Rng) -> Call:
         # A plain call returns no log-probabilities, so those of forced tokens at the very end need no forward.

@@ -99,12 +99,16 @@ def run_row(model: ToyModel, policies: Sequence[Policy[Any]], seed: int, *, max_
     row = row_of(source, steering, model, counts=Meter(), sampler=multinomial(), max_tokens=max_tokens, scores_end=False)  # type: ignore[arg-type]
     plan(row)
     while not row.has_ended:
-        if row.num_pending:
-            at = row.cached
-            row.fed(row.num_pending, {i: model.logits(row.token_ids[: at + i + 1]) for i in row.wanted(row.num_pending)})
+        _feed(row, model)
         take(row, _drawn(row, temperature))
         plan(row)
     return row
+
+
+def _feed(row: Any, model: ToyModel) -> None:
+    if row.num_pending:
+        at = row.cached
+        row.fed(row.num_pending, {i: model.logits(row.token_ids[: at + i + 1]) for i in row.wanted(row.num_pending)})
 
 
 def _drawn(row: Row, temperature: float) -> Draw:
@@ -205,9 +209,7 @@ def outcome_of(
     row.choices, row.decided, row.factor = choices, {}, factor
     plan(row)
     while not row.has_ended:
-        if row.num_pending:
-            at = row.cached
-            row.fed(row.num_pending, {i: model.logits(row.token_ids[: at + i + 1]) for i in row.wanted(row.num_pending)})
+        _feed(row, model)
         weights = _weights(row, temperature)
         token_id = choices.choose((weights / weights.sum()).tolist())
         assert row.logits is not None

@@ -21,7 +21,7 @@ from fsm.automaton.byte_dfa import FEW_BYTES
 from fsm.automaton.transition_rows import Rows, bytes_of
 from fsm.errors import UnknownState, exceeded
 from fsm.terms import node as nodes
-from fsm.terms.derivative import Derivatives
+from fsm.terms.derivative import Derivatives, bytes_in
 from fsm.terms.node import ALL_BYTES, EMPTY, PREFIX_KINDS, Kind, Node
 
 DEAD = 0
@@ -214,11 +214,10 @@ class Automaton:
                 self._moves[state] = moves
         return moves
 
-    @_per_state
-    def num_first_bytes(self, state: int) -> int:
-        """How many bytes a continuation of `state` may begin with, or a few more; cheaper than its moves."""
+    def first_bytes(self, state: int) -> bytes:
+        """The bytes that a continuation of `state` may begin with, or a few more; cheaper than its moves."""
         moves = self._moves.get(state)
-        return len(moves) if moves is not None else self.derivatives.first_bytes(self.nodes[state]).bit_count()
+        return bytes_in(self.derivatives.first_bytes(self.nodes[state])) if moves is None else bytes(moves)
 
     def start(self, state: int) -> Start | None:
         """The literal, words, fields or loop with which every continuation of `state` begins, and the state after it; else None.

@@ -134,6 +134,10 @@ class Derivatives:
                 parts = args if args[0].nullable else args[:1]
             elif kind in (Kind.ALTERNATION, Kind.REPEAT, Kind.RULE):
                 parts = nodes.children(top)
+            elif kind in _OF_WORDS:
+                table, *_, lo, hi, depth = args
+                for word in table.words[lo:hi]:
+                    mask |= 1 << word[depth] if len(word) > depth else 0
             else:
                 for own, _ in self.arcs(top):
                     mask |= own
@@ -162,6 +166,12 @@ class Derivatives:
                 return target, count
         if len(text) == 1 and node in self._arcs:
             return self._target(node, text[0]), 1
+        if tail is not EPSILON and (head.kind in _BOOLEAN or head.kind in _OF_WORDS):
+            is_over = head.nullable or head.kind in _BOOLEAN  # before the last byte that it may read
+            others = ALL_BYTES & ~self.first_bytes(tail) if is_over else ALL_BYTES
+            if not head.nullable or others >> text[0] & 1:  # the derivative is no union
+                target, count = self.read(head, text[: max(_num_leading(text, others), 1)])
+                return nodes.concat(target, tail), count
         limit, text = work.done() + self.max_step, self._read_at_once(node, text)
         if self._stepped(node, text):
             target = nodes.folded(
@@ -216,7 +226,7 @@ class Derivatives:
             if len(self._iterations) >= _MAX_JOINED:
                 self._iterations.clear()
             mask = sum(own for own, target in self.arcs(body) if target is EPSILON)
-            single = self._iterations[body, tail] = _bytes_in(mask & ~self.first_bytes(tail))
+            single = self._iterations[body, tail] = bytes_in(mask & ~self.first_bytes(tail))
         count = len(text) - len(text.lstrip(single))
         return count if most is None else min(count, most)
 
@@ -507,13 +517,14 @@ def _has_text(node: Node, value: dict[Node, bool], alphabet: int) -> bool:
 
 
 @lru_cache(maxsize=4096)
-def _bytes_in(mask: int) -> bytes:
+def bytes_in(mask: int) -> bytes:
+    """The bytes in a 256-bit mask, ascending."""
     return bytes(byte for byte in range(256) if mask >> byte & 1)
 
 
 def _num_leading(text: bytes, mask: int) -> int:
     """How many bytes a text begins with that are in a 256-bit mask."""
-    return len(text) - len(text.lstrip(_bytes_in(mask)))
+    return len(text) - len(text.lstrip(bytes_in(mask)))
 
 
 def _needed(node: Node) -> tuple[Node, ...]:

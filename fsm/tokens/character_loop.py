@@ -1,6 +1,6 @@
 """`CharacterLoop`: the product of `X*` and the token trie as arrays, where X is a character class, for the masks of `X{lo,hi} rest`. One
 breadth-first walk gives each token its iterations (here `rounds`) if it stays inside, and each trie node those before it. Tokens that leave
-the loop with one byte are swept by level, after some uses grouped in a small trie of what follows the exit, walked depth first with `rest`.
+the loop are found by what they have from the byte on with which they leave (`Exits`).
 There is no mask where `rest` may begin with many bytes, or with more than 4 of X and counts matter or too many tokens leave.
 
 X is any prefix-free term with many first bytes (`is_character_class`). Excluded names (`X* & ~words`) are masked here, too.
@@ -8,10 +8,7 @@ X is any prefix-free term with many first bytes (`is_character_class`). Excluded
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Hashable, Sequence
-from dataclasses import dataclass
-from itertools import accumulate
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,13 +18,13 @@ from fsm.automaton.lazy_dfa import Automaton
 from fsm.bitmask import add_ids, from_ids, pack
 from fsm.terms import node as nodes
 from fsm.terms.node import EPSILON, Kind, Node
-from fsm.tokens.cache import ByteCache
 from fsm.tokens.trie import Trie
-from fsm.tokens.walk import NEVER, finish, read_words, sweep, sweep_each, walk_narrow
+from fsm.tokens.walk import NEVER, ExitsOf, finish, leaving, read_words, sweep
 
 MAX_OVERLAP = (
     4  # the most bytes with which both an iteration and `rest` may begin; with more, a breadth-first walk is cheaper
 )
+MAX_OVERLAPPING = 4_000  # the most tokens that contain these bytes, where there are more of them
 MAX_EXIT_BYTES = 64  # the most bytes that may follow a loop
 MAX_LEFT_OUT = 2_000  # the most texts that a loop may exclude
 
@@ -77,66 +74,27 @@ def _as_words(texts: Node) -> tuple[Sequence[bytes], int, int, int] | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Exits:
-    """Tokens that leave a loop with one given byte, grouped by their bytes from that one on.
-
-    Attributes:
-        trie: the distinct byte strings from the exit on, that byte included.
-        starts: per byte string, the offset of its tokens in `token_ids` and `rounds`; at last the number of tokens.
-        token_ids: int32.
-        rounds: per token, the iterations of the loop before the exit; uint16.
-    """
-
-    trie: Trie
-    starts: list[int]
-    token_ids: NDArray[np.int32]
-    rounds: NDArray[np.uint16]
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of memory, with all branches of the trie."""
-        arrays = self.token_ids.nbytes + self.rounds.nbytes + self.trie.nbytes
-        return arrays + 50 * len(self.starts) + 250 * len(self.trie)
-
-
 class CharacterLoop:
     """The product of `body*` and the token trie below one of its nodes.
 
     Args:
         body: one character class; see `is_character_class`.
-        tokens: the bytes of every token id, as they are spelled in the trie.
         trie: the trie of the tokens that have bytes, labelled with token ids.
+        exits: the exits of one vocabulary.
         node: the trie node where the loop is entered; the root when a token begins inside the loop.
-        exits: a cache of exits, shared by the loops of one vocabulary.
 
     Attributes:
         automaton: the DFA of `body*`.
         rounds: per token, its iterations, an incomplete last one included; NEVER where it does not stay inside.
         between: per node of the trie, the complete iterations before it if none has begun there; else NEVER.
 
-    Cost: 1 to 4 ms and 1 MB for 131,072 tokens, and as much for the first exit.
+    Cost: 1 to 4 ms and 1 MB for 131,072 tokens.
     """
 
-    max_exits = 20_000
-    sweeps_before_grouping = 24
-
-    def __init__(
-        self,
-        body: Node,
-        tokens: Sequence[bytes],
-        trie: Trie,
-        *,
-        node: int = Trie.root,
-        exits: ByteCache[Hashable, Exits] | None = None,
-    ) -> None:
-        self._exits: ByteCache[Hashable, Exits] = ByteCache(16 << 20) if exits is None else exits
-        self._key = body, node
-        self._tokens, self._trie = tokens, trie
+    def __init__(self, body: Node, trie: Trie, exits: ExitsOf, node: int = Trie.root) -> None:
+        self._node, self._trie, self._exits = node, trie, exits
         self.automaton = automaton = Automaton(nodes.repeat(body))
         self._first = frozenset(automaton.moves(automaton.initial_state))
-        self._uses: Counter[tuple[int, bool]] = Counter()
-        self._refused = set[tuple[int, bool]]()
         self._run(automaton, node)
         self._inside = pack(self.rounds < NEVER)
 
@@ -168,49 +126,8 @@ class CharacterLoop:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory, without the exits; that of the DFA is an estimate."""
+        """Bytes of memory; that of the DFA is an estimate."""
         return 60_000 + int(self.rounds.nbytes + self.between.nbytes) + self._inside.nbytes
-
-    def exits(self, byte: int, *, of_all: bool = False) -> Exits | None:
-        """The tokens that leave with `byte` after the last iteration, grouped; None where there are more than `max_exits`.
-
-        With `of_all` also the tokens that could as well stay inside to their end. Cost: once per byte.
-        """
-        key = *self._key, byte, of_all
-        exits = self._exits.get(key)
-        if exits is None and (byte, of_all) not in self._refused:
-            exits = self._group(byte, of_all)
-            if exits is None:
-                self._refused.add((byte, of_all))
-            else:
-                self._exits.put(key, exits, exits.nbytes)
-        return exits
-
-    def _group(self, byte: int, of_all: bool) -> Exits | None:
-        trie = self._trie
-        steps, rounds = self._steps((byte,))
-        if int(trie.num_texts[steps].sum()) > 16 * self.max_exits:
-            return None
-        which, ids = trie.texts_below(steps)
-        leaves = np.arange(len(ids)) if of_all else np.flatnonzero(self.rounds[ids] == NEVER)
-        if len(leaves) > self.max_exits:
-            return None
-        ids, which = ids[leaves], which[leaves]
-        depths = trie.depths(steps) - 1
-        by_text: dict[bytes, list[tuple[int, int]]] = {}
-        for token_id, done, depth in zip(ids.tolist(), rounds[which].tolist(), depths[which].tolist(), strict=True):
-            by_text.setdefault(self._tokens[token_id][depth:], []).append((token_id, done))
-        groups = list(by_text.values())
-        pairs = np.array([p for g in groups for p in g], np.int32).reshape(-1, 2)
-        starts = [0, *accumulate(map(len, groups))]
-        return Exits(Trie(list(by_text)), starts, pairs[:, 0].copy(), pairs[:, 1].astype(np.uint16))
-
-    def _steps(self, bytes_: Collection[int]) -> tuple[NDArray[np.int32], NDArray[np.uint16]]:
-        """The nodes that are reached with one of `bytes_` after a complete iteration, and the iterations before it."""
-        steps = self._trie.nodes_with(bytes_)
-        rounds = self.between[self._trie.parent[steps]]
-        leaves = np.flatnonzero(rounds < NEVER)
-        return steps[leaves], rounds[leaves]
 
     def mask(self, automaton: Automaton, lo: int, hi: int | None, rest: Node) -> NDArray[np.int32] | None:
         """The packed mask of `body{lo,hi} rest`, or None where `rest` may begin with too many bytes."""
@@ -229,13 +146,13 @@ class CharacterLoop:
         exit. Tokens that stay inside are allowed, as more characters can follow.
         """
         words, left_out = _as_words(texts), list[int]()
-        first = automaton.moves(automaton.state_of(rest))
+        first = automaton.first_bytes(automaton.state_of(rest))
         if words is None or any(byte in self._first for byte in first):
             return None
         mask = self.mask(automaton, 0, None, rest)
         if mask is None:
             return None
-        for _, end, _ in read_words(self._trie, self._key[1], [], *words):
+        for _, end, _ in read_words(self._trie, self._node, [], *words):
             if self.between[end] < NEVER:
                 left_out += [step[0] for byte in first if (step := self._trie.step(end, byte)) is not None]
         if left_out:
@@ -247,50 +164,21 @@ class CharacterLoop:
         return hi is not None and hi < self.most_rounds
 
     def _leaving(self, automaton: Automaton, lo: int, hi: int | None, rest: Node) -> list[NDArray[np.int32]] | None:
-        """The tokens that leave after `lo` to `hi` iterations and continue in `rest`."""
+        """The tokens that leave after `lo` to `hi` iterations and continue in `rest`, and perhaps some that stay inside."""
         if rest is EPSILON:
             return []
-        state, counts = automaton.state_of(rest), self._counts(hi)
-        first = automaton.moves(state)
+        state = automaton.state_of(rest)
+        first = automaton.first_bytes(state)
         overlaps = sum(byte in self._first for byte in first) > MAX_OVERLAP
-        if len(first) > MAX_EXIT_BYTES or (counts and overlaps):
+        if len(first) > MAX_EXIT_BYTES or (overlaps and self._counts(hi)):
             return None
-        found, swept = [], list[int]()
-        for byte in first:
-            # where iterations are counted, a token with more than `hi` of them may leave earlier instead
-            of_all = counts and byte in self._first
-            exits = self.exits(byte, of_all=of_all) if overlaps or self._is_worth_grouping(byte, of_all) else None
-            texts = None if exits is None else _survivors(automaton, exits.trie, state)
-            if exits is None or texts is None:
-                swept.append(byte)
-            elif texts:
-                starts = exits.starts
-                spans = [slice(starts[text], starts[text + 1]) for text in texts]
-                ids = np.concatenate([exits.token_ids[span] for span in spans])
-                if lo > 0 or counts:
-                    rounds = np.concatenate([exits.rounds[span] for span in spans])
-                    ids = ids[(rounds >= lo) & (rounds <= (NEVER if hi is None else hi))]
-                found.append(ids)
-        if swept and overlaps:
+        if overlaps and int(self._trie.num_texts[self._trie.nodes_with(first)].sum()) > MAX_OVERLAPPING:
             return None
-        if swept:
-            found.append(self._swept(automaton, state, swept, lo, hi))
-        return found
+        most = NEVER - 1 if hi is None else min(hi, NEVER - 1)
 
-    def _is_worth_grouping(self, byte: int, of_all: bool) -> bool:
-        """True where exits are grouped already, or were needed often; before that, a sweep is cheaper."""
-        self._uses[byte, of_all] += 1
-        return self._uses[byte, of_all] > self.sweeps_before_grouping or (*self._key, byte, of_all) in self._exits
+        def is_exit(steps: NDArray[np.int32]) -> NDArray[np.bool_]:
+            rounds = self.between[self._trie.parent[steps]]
+            fits: NDArray[np.bool_] = (rounds >= lo) & (rounds <= most)
+            return fits
 
-    def _swept(self, automaton: Automaton, state: int, bytes_: list[int], lo: int, hi: int | None) -> NDArray[np.int32]:
-        """The tokens that leave with one of `bytes_` and continue in `state`, and perhaps some that stay inside."""
-        steps, rounds = self._steps(bytes_)
-        if lo > 0 or self._counts(hi):
-            steps = steps[(rounds >= lo) & (rounds <= (NEVER if hi is None else hi))]
-        return self._trie.labels_of(sweep_each(automaton, self._trie, state, steps)[0])[0]
-
-
-def _survivors(automaton: Automaton, trie: Trie, state: int) -> list[int] | None:
-    """The texts of `trie` after which `state` is alive; None where the walk costs too much."""
-    walked = walk_narrow(automaton, trie, state)
-    return None if walked is None or walked[1] else walked[0]
+        return [ids for ids, _ in leaving(automaton, self._trie, state, self._exits, is_exit, at_once=overlaps)]

@@ -49,14 +49,18 @@ class Leaving(NamedTuple):
 def leaving(automaton: Automaton, trie: Trie, state: int, others: NDArray[np.int32]) -> Leaving:
     """Return the tokens of the bitmask `others`, which `state` does not allow, that leave the language.
 
-    Cost: a walk of the trie, 0.3 to 10 ms.
+    Cost: a walk of the trie, 3 to 25 ms for 131,072 tokens.
     """
     nodes = np.full(len(trie.ends), Trie.root if automaton.is_accepting(state) else -1, np.int32)  # per token
     for first, codes, rows in sweep(automaton, trie, state):
         alive = np.flatnonzero(codes).astype(np.int32)
-        targets, which = np.unique(rows.states(codes[alive]), return_inverse=True)
-        accepts = np.array([automaton.is_accepting(target) for target in targets.tolist()], bool)[which]
-        ends = alive[accepts] + np.int32(first)
+        numbers = codes[alive] // 256
+        distinct = np.flatnonzero(np.bincount(numbers)).astype(np.int32)
+        accepts = np.zeros(distinct[-1] + 1, bool)
+        accepts[distinct] = [
+            automaton.is_accepting(target) for target in rows.states(distinct * np.int32(256)).tolist()
+        ]
+        ends = alive[accepts[numbers]] + np.int32(first)
         below, token_ids = trie.texts_below(ends)
         nodes[token_ids] = ends[below]  # in place of shorter ones, as levels follow each other
     candidates = bitmask.to_ids(others)

@@ -29,6 +29,7 @@ from fsm.limits import work_bound
 from fsm.terms import node as nodes
 from fsm.terms import work
 from fsm.terms.node import Kind, Node
+from fsm.tokens.cache import ByteCache
 from fsm.tokens.character_loop import MAX_OVERLAP, CharacterLoop, as_loop_without
 from fsm.tokens.coreachable import Spelling
 from fsm.tokens.open_walk import as_counted
@@ -40,6 +41,9 @@ from fsm.tokens.walk import walk_narrow, walk_wide
 Words = NDArray[np.int32]
 """A packed mask: `(ceil(V / 32),)`, bit `t % 32` of word `t // 32` allows token t."""
 
+MASK_OVERHEAD = (
+    1_000  # bytes that a mask takes besides its words: the terms that are its key alone, the array object, the entry
+)
 MAX_NARROW_COST = (
     4_000  # steps after which the depth-first walk is abandoned, because a breadth-first walk costs as much
 )
@@ -77,6 +81,21 @@ class MaskMaker:
                 return words
         return None
 
+    def direct(self, term: Node, node: int) -> Words | None:
+        """The mask of an alternative by a strategy of `DIRECT`; at the root it is cached, for other states that have it."""
+        is_kept = node == Trie.root and not term.nullable
+        words = self.vocabulary.masks.get(term) if is_kept else None
+        if words is None:
+            words = self.first(DIRECT, term, node)
+            if words is not None and is_kept:
+                self.keep(self.vocabulary.masks, term, words)
+        return words
+
+    def keep(self, masks: ByteCache[Node, Words], term: Node, words: Words) -> Words:
+        """Store and return the mask of a term, read-only from now on."""
+        words.setflags(write=False)
+        return masks.put(term, words, words.nbytes + MASK_OVERHEAD, self.automaton.nodes[self.automaton.initial_state])
+
     def loop(self, body: Node, lo: int, hi: int | None, node: int = Trie.root) -> CharacterLoop | None:
         """The product of `body*` and the tokens below `node`; None where `body` is not a character class, or was not used often enough."""
         is_counted = lo > 1 or hi is not None  # then a plain walk reaches a state for every count
@@ -98,7 +117,8 @@ def mask_key(term: Node, vocabulary: Vocabulary) -> Node:
     if not vocabulary.spells_everything or (term.kind is Kind.CONCAT and term.args[0].kind is Kind.LITERAL):
         return term
     if term.kind is Kind.ALTERNATION:
-        return nodes.alternation([mask_key(member, vocabulary) for member in term.args])
+        members = tuple([mask_key(member, vocabulary) for member in term.args])
+        return term if members == term.args else nodes.alternation(members)
     loop = as_loop(term)
     if loop is None or loop[0].nullable:
         return term
@@ -117,8 +137,15 @@ def spelled(maker: MaskMaker, term: Node, node: int) -> Words | None:
 
 
 def text_first(maker: MaskMaker, term: Node, node: int) -> Words | None:
-    """A term that begins with a text or with a list of words, such as a key or an enum: a walk, as no other strategy recognises it."""
-    return _walked(maker, term, node) if nodes.first_and_rest(term)[0].kind in (Kind.LITERAL, Kind.WORDS) else None
+    """A term that begins with a text or with a list of words, such as a key or an enum: the beginnings of the text, or a walk where tokens
+    go on after it, as no other strategy recognises it.
+    """
+    head, trie = nodes.first_and_rest(term)[0], maker.vocabulary.trie
+    if head.kind is Kind.LITERAL:
+        texts, end = trie.follow(node, head.args[0])
+        if end < 0 or not trie.below(end):
+            return bitmask.from_ids(texts, maker.vocabulary.num_words)
+    return _walked(maker, term, node) if head.kind in (Kind.LITERAL, Kind.WORDS) else None
 
 
 def alternatives(maker: MaskMaker, term: Node, node: int) -> Words | None:
@@ -133,7 +160,7 @@ def alternatives(maker: MaskMaker, term: Node, node: int) -> Words | None:
     for member in members:
         if not maker.automaton.is_alive(member):
             continue
-        words = maker.first(DIRECT, member, node)
+        words = maker.direct(member, node)
         if words is None:
             others.append(member)
         else:
@@ -202,7 +229,7 @@ def pattern_and_loop(maker: MaskMaker, term: Node, node: int) -> Words | None:
     automaton = maker.automaton
     if nodes.first_and_rest(term)[0].kind is not Kind.INTERSECTION:
         return None
-    if automaton.num_first_bytes(automaton.state_of(term)) <= FEW_BYTES:
+    if len(automaton.first_bytes(automaton.state_of(term))) <= FEW_BYTES:
         return None
     counted = as_counted(term, maker.vocabulary.is_class)
     if counted is None or counted.rest in maker.too_heavy:
@@ -271,7 +298,7 @@ def _is_narrow(maker: MaskMaker, state: int) -> bool:
     begun = automaton.prefix(state)
     if begun is not None and maker.vocabulary.sparse.prefix(begun[0], Trie.root) is not None:
         return True
-    if automaton.num_first_bytes(state) <= FEW_BYTES or automaton.ways(state):
+    if len(automaton.first_bytes(state)) <= FEW_BYTES or automaton.ways(state):
         return True
     return begins_with_byte_loop(automaton.nodes[state]) if start is None else is_narrow(start[0].args[0])
 

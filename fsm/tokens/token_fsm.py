@@ -1,7 +1,7 @@
 """`TokenFSM`: the automaton of an expression over the tokens of one vocabulary, with lazily computed token masks. A state is a state of
 the byte-level lazy DFA (`lazy_dfa.py`), a small int. Its mask is computed when it is first needed (`mask_strategies.py`) and cached by the
-state's term in the vocabulary, so that all constraints share it. One that takes too much work is computed again with a larger bound, and at
-last restricted to short tokens; in the constructor, and where bytes lack (masks are not shared then), it raises `BudgetExceeded`.
+state's term in the vocabulary, so that all constraints share it. One that takes too much work is computed by a plain
+walk; in the constructor, and where bytes lack (masks are not shared then), it raises `BudgetExceeded`.
 
 Checks of values are not part of the automaton (`checker.py`). Rejections: `explanation.py`; dense tables: `token_tables.py`.
 
@@ -11,7 +11,6 @@ are drawn, breadth first; that of an expression is the DFA over characters, simp
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from typing import Literal, Protocol, Self
 from weakref import finalize
@@ -22,7 +21,7 @@ from numpy.typing import NDArray
 from fsm import bitmask
 from fsm.automaton.lazy_dfa import DEAD, MAX_OPENED, Automaton
 from fsm.drawing import StateGraph, explored, picture, visible
-from fsm.errors import BudgetExceeded, EmptyLanguage, TokenNotAllowed, stacklevel_of_user
+from fsm.errors import BudgetExceeded, EmptyLanguage, TokenNotAllowed
 from fsm.expression import Expression, Text, as_bytes
 from fsm.limits import work_bound
 from fsm.terms import node as nodes
@@ -35,11 +34,7 @@ from fsm.tokens.leaving import Leaving, leaving
 from fsm.tokens.mask_strategies import MaskMaker, mask_key
 from fsm.tokens.token_tables import TableBuilder, TokenTables
 from fsm.tokens.vocabulary import Vocabulary
-from fsm.tokens.walk import walk_by_length
-
-MASK_OVERHEAD = (
-    1_000  # bytes that a mask takes besides its words: the terms that are its key alone, the array object, the entry
-)
+from fsm.tokens.walk import walk_wide
 
 
 class TokenFSM:
@@ -63,16 +58,14 @@ class TokenFSM:
             (it is computed in the constructor where an intersection, a negation or a lookaround begins the language).
 
     In a vocabulary that lacks bytes a token is allowed only where tokens after it are known to spell a text; see `coreachable.py`.
-    A text that has begun can be finished: any other mask that takes more than `max_mask_work` is computed by an automaton of its own, with
-    four times as much work. It is the same mask. Where that is not enough, it has only tokens up to a length for which all were decided,
-    with a `RuntimeWarning`: all that it allows is correct, and the text can continue by single bytes.
+    A text that has begun can be finished: any other mask that takes more than `max_mask_work` is computed by a plain walk with an automaton
+    of its own, without that bound. It is the same mask, and takes one step at most for each node of the trie.
     States are small ints, valid for the life of this object. Several threads may use one object.
     Masks are cached in the vocabulary and shared by all constraints with equal terms.
     """
 
     max_gap_search = 1_000
     max_mask_work = 150_000
-    max_slow_work = 4
     max_targets = 20_000
 
     def __init__(
@@ -141,11 +134,8 @@ class TokenFSM:
 
         Raises:
             UnknownState: `state` is not a state of this object.
-            BudgetExceeded: the automaton would need more than `max_states` states, or the step over one byte more than `max_step`, or no
-                token is proven to lead on. Other states stay valid.
-
-        Warns:
-            RuntimeWarning: the mask takes more than four times `max_mask_work`, and has short tokens only; see `TokenFSM`.
+            BudgetExceeded: the automaton would need more than `max_states` states, or the step over one byte more than `max_step`.
+                Other states stay valid.
 
         Cost: a look-up when the mask is cached; else a walk of the trie, 5 to 30 us where few bytes are live or
         inside strings, some milliseconds for wide states of other shapes (131,072 tokens).
@@ -168,7 +158,7 @@ class TokenFSM:
             UnknownState: `state` is not a state of this object.
             BudgetExceeded: as `bitmask` does.
 
-        Cost: a look-up where they are cached, else a walk of the trie, 0.3 to 10 ms (131,072 tokens).
+        Cost: a look-up where they are cached, else a walk of the trie, 3 to 25 ms (131,072 tokens).
         """
         key = self._keys.get(state) or self._make_key(state)
         found = self._leaving.get(key)
@@ -366,23 +356,13 @@ class TokenFSM:
             words = self._words_slowly(key)
         if key.nullable:
             words |= self.vocabulary.eos_mask
-        words.setflags(write=False)
-        return self._masks.put(key, words, words.nbytes + MASK_OVERHEAD, self.expression.node)
+        return self._maker.keep(self._masks, key, words)
 
     def _words_slowly(self, node: Node) -> NDArray[np.int32]:
-        """The mask of a term, by an automaton of its own with a larger bound; only short tokens where that is exceeded, too."""
+        """The mask of a term by the plain walk, in an automaton of its own: one step at most for each node of the trie."""
         automaton = Automaton(node, max_states=self.automaton.max_states)
-        with work_bound("max_slow_work", self.max_slow_work * self.max_mask_work, "the mask of one state, made slowly"):
-            is_alive, length = walk_by_length(automaton, self.vocabulary.trie)
-        if length is not None:
-            warnings.warn(
-                f"the mask of one state takes more than {self.max_slow_work} times `max_mask_work` ({self.max_mask_work:,}), so it allows "
-                f"tokens of at most {length} bytes there: {work.HEAVY}. The text can be finished, but it is written in smaller pieces. "
-                "Simplify the expression, or raise `max_mask_work`.",
-                RuntimeWarning,
-                stacklevel=stacklevel_of_user(),
-            )
-        return bitmask.pack(is_alive)
+        with work.uncounted():
+            return bitmask.pack(walk_wide(automaton, self.vocabulary.trie, automaton.initial_state))
 
 
 def _check(expression: Expression, vocabulary: Vocabulary) -> None:

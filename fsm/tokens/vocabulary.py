@@ -18,7 +18,7 @@ import os
 import tempfile
 import warnings
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from hashlib import sha256
 from pathlib import Path
@@ -41,10 +41,11 @@ from fsm.terms.rule import TEXT_BYTES
 from fsm.terms.special_token import MARK, symbol
 from fsm.tokens import vocabulary as vocabulary_file
 from fsm.tokens.cache import ByteCache
-from fsm.tokens.character_loop import CharacterLoop, Exits, is_character_class
+from fsm.tokens.character_loop import CharacterLoop, is_character_class
 from fsm.tokens.open_walk import OpenWalk
 from fsm.tokens.sparse_product import SparseProducts
 from fsm.tokens.trie import Trie
+from fsm.tokens.walk import Exits
 
 Arrays = dict[str, NDArray[Any]]
 
@@ -186,6 +187,8 @@ class Vocabulary:
     """
 
     walks_before_a_loop = 2
+    sweeps_before_exits = 8
+    max_exits = 8_000
 
     def __init__(
         self,
@@ -227,13 +230,15 @@ class Vocabulary:
         self.ending_mask.setflags(write=False)
         self.masks: ByteCache[Node, NDArray[np.int32]] = ByteCache(max_cache_bytes // 2)
         self._loops: ByteCache[tuple[Node, int], CharacterLoop] = ByteCache(max_cache_bytes // 4)
-        self._exits: ByteCache[Hashable, Exits] = ByteCache(max_cache_bytes // 8)
+        self._exits: ByteCache[int, Exits] = ByteCache(max_cache_bytes // 8)
         self._open_walks: ByteCache[tuple[Node, int], OpenWalk | None] = ByteCache(max_cache_bytes // 8)
         self._derivatives = Derivatives(max_memo=MAX_OPEN_ARCS)  # of open walks
         # By serial number, so that they keep no term alive:
         self._is_class: dict[int, bool] = {}
         self._reaches: dict[int, int] = {}
-        self._uses: Counter[tuple[int, int]] = Counter()
+        self._uses: Counter[tuple[int, int]] = (
+            Counter()
+        )  # of bodies at nodes, and of bytes (-1) with which loops were left
         share(JSON_CHARACTER)
         self._make_trie(spelled, lengths, None if cache_dir is None else Path(cache_dir), max_disk_bytes)
         self.trie.max_branch_bytes = max_cache_bytes // 16
@@ -258,11 +263,12 @@ class Vocabulary:
         """Make the loops of JSON strings, so that the first mask of an extraction is fast."""
         entries = np.flatnonzero((self.trie.byte == ord('"')) & (self.trie.num_texts - self.trie.num_ends > 24))
         for node in (Trie.root, *entries.tolist()):
-            self._make_loop(JSON_CHARACTER, node).exits(ord('"'))
+            self._make_loop(JSON_CHARACTER, node)
+        self.exits(ord('"'), True)
 
     def _make_loop(self, body: Node, node: int) -> CharacterLoop:
         with work.uncounted():  # it is made for all constraints, and bounded by the tokens
-            loop = CharacterLoop(body, self.spelled, self.trie, node=node, exits=self._exits)
+            loop = CharacterLoop(body, self.trie, self.exits, node)
         if node == Trie.root:
             self.sparse.add_class(body, loop.automaton)
         return self._loops.put((body, node), loop, loop.nbytes)
@@ -324,6 +330,21 @@ class Vocabulary:
             return loop
         return self._make_loop(body, node)
 
+    def exits(self, byte: int, at_once: bool) -> Exits | None:
+        """The tokens that contain `byte`, by what they have from there on; None where there are too many.
+
+        Unless `at_once`, the result is also None the first few times, because a sweep is cheaper than what is used once.
+        """
+        exits = self._exits.get(byte)
+        if exits is None:
+            use = byte, -1
+            self._uses[use] += 1
+            count = int(self.trie.num_texts[self.trie.nodes_with((byte,))].sum())
+            if count <= self.max_exits and (at_once or self._uses[use] > self.sweeps_before_exits):
+                exits = Exits(self.trie, self.spelled, byte)
+                self._exits.put(byte, exits, exits.nbytes)
+        return exits
+
     def open_walk(self, term: Node, body: Node, node: int = Trie.root) -> OpenWalk | None:
         """The product of an open term and the trie below a node, with iterations of `body`; None where it needs too many states.
 
@@ -332,7 +353,7 @@ class Vocabulary:
         key, loop = (term, node), self.loop(body, node)
         if loop is not None and key not in self._open_walks:
             try:
-                walk = OpenWalk(term, loop.rounds, loop.between, self.trie, node, self._derivatives)
+                walk = OpenWalk(term, loop.rounds, loop.between, self.trie, self.exits, node, self._derivatives)
             except BudgetExceeded:
                 self._open_walks.put(key, None, 2_000)
                 work.check()  # of what the thread may do itself

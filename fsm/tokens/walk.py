@@ -3,13 +3,12 @@ Both equal a loop that feeds each token to the DFA. `walk_narrow`, for states wi
 state share, with dicts, and reads literals, words and cached prefixes in one step; it returns None above a cost, and reports subtries of
 wide states to its caller. `walk_wide` is one gather from the transition table per trie level (`sweep`), a loop for few nodes (`finish`).
 
-`sweep_each` starts at many nodes; `walk_by_length` stops at a work budget.
+`sweep_each` starts at many nodes, `leaving` at those where a loop may end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,10 +16,7 @@ from numpy.typing import NDArray
 from fsm.automaton.byte_dfa import FEW_BYTES
 from fsm.automaton.lazy_dfa import Automaton, begins_with_byte_loop
 from fsm.automaton.transition_rows import Codes, Rows
-from fsm.errors import BudgetExceeded
 from fsm.terms import node as nodes
-from fsm.terms import work
-from fsm.terms.derivative import Derivatives
 from fsm.terms.node import Kind, Node
 from fsm.tokens.sparse_product import SparseProduct, SparseProducts, is_byte, is_narrow
 from fsm.tokens.trie import Trie
@@ -39,7 +35,7 @@ MAX_TAIL_SPAN, MAX_TAIL_NODES, MAX_TAIL_TEXTS = (
     8,
     64,
 )  # a level with fewer live nodes is finished node by node, without arrays
-MAX_PROOF = 1_000  # states of a search for a text after one byte, where a mask takes too much work
+MAX_EXIT_COST = 1_000  # of a depth-first walk of the texts of exits, before one by level costs less
 NEVER = 65_535  # more iterations of a loop than any token has: the value for `not inside`
 
 
@@ -48,8 +44,8 @@ def walk_narrow(
 ) -> tuple[list[int], list[Jump]] | None:
     """The texts of `trie` after which `state` leads to a live state, depth first over dicts; None where that costs too much.
 
-    At a wide state with many texts below, the walk splits the state into its alternatives, or stops there and reports a jump; without
-    `products` not at the start.
+    At a wide state with many texts below, the walk splits the state into its alternatives, or, with `products`, stops there and reports a
+    jump.
     Best where few bytes are possible: about 0.5 us per trie node that both sides share, and 5 us more at its first visit. Each state at a
     node costs 4, and 1 for each byte that is compared; literals and words are read without a state per byte, and cost 1 for each node at
     which one of them ends.
@@ -118,13 +114,14 @@ class _NarrowWalk:
             read = self._read_product(self._products, node, state, below, room)
             if read is not None:
                 return read
-        if below < MIN_WIDE_TEXTS or automaton.num_first_bytes(state) <= FEW_BYTES:
+        if below < MIN_WIDE_TEXTS or len(automaton.first_bytes(state)) <= FEW_BYTES:
             return None
         ways = automaton.ways(state)
         self._stack += [(node, way, below) for way in ways]
         if ways:
             return len(ways)
-        if begins_with_byte_loop(automaton.nodes[state]) and below < MIN_BYTE_LOOP_TEXTS:
+        is_short = begins_with_byte_loop(automaton.nodes[state]) and below < MIN_BYTE_LOOP_TEXTS
+        if is_short or self._products is None:
             return None
         self.jumps.append((node, state))
         return 0
@@ -317,38 +314,92 @@ def walk_wide(automaton: Automaton, trie: Trie, state: int) -> NDArray[np.bool_]
     return alive.take(trie.ends, mode="clip")
 
 
-def walk_by_length(automaton: Automaton, trie: Trie) -> tuple[NDArray[np.bool_], int | None]:
-    """Like `walk_wide` from the initial state, with None; where the work budget is exceeded, for texts up to a length, with that length.
+class Exits:
+    """The tokens that contain one byte, by their texts from that byte on: after which of them a state is alive is found once for all loops
+    that a token may leave with this byte.
 
-    Where not even all texts of one byte were decided, they are those that a small search, or an earlier one, proves.
+    Args:
+        trie: the trie of the tokens, labelled with token ids.
+        tokens: the bytes of every token id, as they are spelled in the trie.
+        byte: that byte; a token that contains it several times counts as often.
 
-    Raises:
-        BudgetExceeded: none is proven, or one step takes too much work.
+    Attributes:
+        nodes: the trie nodes that are reached with it, int32.
+        which, token_ids, texts: for each token at or below each of these: the position of the node, the token, and the number of its text
+            from the byte on.
+
+    Cost: 1 us for each of them.
     """
-    alive = np.zeros(len(trie) + 1, bool)
-    length, is_complete = 0, False
-    try:
-        for first, codes, _ in sweep(automaton, trie, automaton.initial_state):
-            alive[first : first + len(codes)] = codes
-            length += 1
-        is_complete = True
-    except BudgetExceeded as error:
-        if not length:
-            if error.limit == "max_step":
-                raise
-            length = 1
-            for child in _proven(automaton, trie):
-                alive[child] = True
-            if not alive.any():
-                raise
-    return alive.take(trie.ends, mode="clip"), None if is_complete else length
+
+    max_known = 64
+
+    def __init__(self, trie: Trie, tokens: Sequence[bytes], byte: int) -> None:
+        self.nodes = trie.nodes_with((byte,))
+        self.which, self.token_ids = trie.texts_below(self.nodes)
+        depths = (trie.depths(self.nodes) - 1)[self.which].tolist()
+        numbers = dict[bytes, int]()
+        found = [
+            numbers.setdefault(tokens[token_id][depth:], len(numbers))
+            for token_id, depth in zip(self.token_ids.tolist(), depths, strict=True)
+        ]
+        self.texts = np.array(found, np.int32)
+        self._trie = Trie(list(numbers))
+        self._alive: dict[int, NDArray[np.bool_]] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of memory, with all branches of the trie."""
+        known = self.max_known * len(self._trie.ends)
+        return self.nodes.nbytes + 3 * self.texts.nbytes + self._trie.nbytes + 250 * len(self._trie) + known
+
+    def alive(self, automaton: Automaton, state: int) -> NDArray[np.bool_]:
+        """For each text, whether `state` leads to a live state after it. Cost: a walk of the texts, once per term."""
+        serial = automaton.nodes[state].serial  # in place of the term, which it keeps in memory
+        alive = self._alive.get(serial)
+        if alive is None:
+            walked = walk_narrow(automaton, self._trie, state, max_cost=MAX_EXIT_COST)
+            if walked is None:
+                alive = walk_wide(automaton, self._trie, state)
+            else:
+                alive = np.zeros(len(self._trie.ends), bool)
+                alive[walked[0]] = True
+            if len(self._alive) >= self.max_known:
+                self._alive.clear()
+            self._alive[serial] = alive
+        return alive
 
 
-def _proven(automaton: Automaton, trie: Trie) -> Iterator[int]:
-    """The children of the root after whose byte a text is known to follow, without bounds of work but that of each search."""
-    derivatives = Derivatives(max_search=MAX_PROOF)
-    with work.uncounted():
-        for mask, target in derivatives.arcs(automaton.nodes[automaton.initial_state]):
-            with suppress(BudgetExceeded):
-                if derivatives.is_inhabited(target):
-                    yield from (child for child, byte in trie.children(Trie.root) if mask >> byte & 1)
+ExitsOf = Callable[[int, bool], Exits | None]
+"""Returns the exits with a byte, or None where they are too many, or, unless they are wanted at once, were needed too seldom."""
+
+
+def leaving(
+    automaton: Automaton,
+    trie: Trie,
+    state: int,
+    exits_of: ExitsOf,
+    is_exit: Callable[[NDArray[np.int32]], NDArray[np.bool_]],
+    at_once: bool = False,
+) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
+    """The tokens that reach a node at which a loop may end, and continue in `state`, each with the first node after the loop.
+
+    Args:
+        automaton, trie, state: the two sides, and what follows the loop.
+        exits_of: the exits with a byte.
+        is_exit: of some nodes, before which the loop may end.
+        at_once: whether exits are wanted that were needed seldom.
+    """
+    swept = list[int]()
+    for byte in automaton.first_bytes(state):
+        exits = exits_of(byte, at_once)
+        if exits is None:
+            swept.append(byte)
+        else:
+            kept = np.flatnonzero(is_exit(exits.nodes)[exits.which] & exits.alive(automaton, state)[exits.texts])
+            yield exits.token_ids[kept], exits.nodes[exits.which[kept]]
+    if swept:
+        steps = trie.nodes_with(swept)
+        steps = steps[is_exit(steps)]
+        found, which = sweep_each(automaton, trie, state, steps)
+        token_ids, places = trie.labels_of(found)
+        yield token_ids, steps[which[places]]

@@ -167,7 +167,7 @@ class BeamJob(Job):
     ) -> None:
         """Add for every row the continuations that can be among the best."""
         norm = logits.logsumexp(-1)
-        left = [self._exits(row, *parts) for row, *parts in zip(rows, logits.log_softmax(-1), masked, strict=True)]
+        left = [self._exits(row, *parts) for row, *parts in zip(rows, logits, norm, masked, strict=True)]
         masked = _without(masked, [ids for _, ids in left])
         token_ids = self._candidates(masked)
         values = masked.gather(-1, token_ids)
@@ -195,11 +195,11 @@ class BeamJob(Job):
                 found[self._entry[id(row)]].append(Hypothesis(rank, ends, longer, row=row, draw=draw))
 
     def _exits(
-        self, row: Row, logprobs: torch.Tensor, masked: torch.Tensor
+        self, row: Row, logits: torch.Tensor, norm: torch.Tensor, masked: torch.Tensor
     ) -> tuple[list[tuple[Exit, Draw]], NDArray[np.int64]]:
         """Return the most probable ways in which a token may leave the language of a row, and all tokens that may.
 
-        `logprobs` and `masked` are (V,): by the model, and the logits under the mask.
+        `logits` and `masked` are (V,), by the model and under the mask; `norm` is the logsumexp of the former.
         """
         exits = row.piece.exits
         ways = [] if exits is None else exits.all()
@@ -208,7 +208,7 @@ class BeamJob(Job):
         token_ids = np.concatenate([way.token_ids for way in ways]).astype(np.int64)
         of_way = torch.from_numpy(np.repeat(np.arange(len(ways)), [len(way.token_ids) for way in ways]))
         at = upload(token_ids, masked.device)
-        chances = logprobs[at].double().exp().cpu()
+        chances = (logits[at] - norm).double().exp().cpu()
         logs = torch.zeros(len(ways), dtype=torch.float64).index_add_(0, of_way, chances).log()
         is_open = (masked[at] > -torch.inf).cpu()
         is_allowed = torch.zeros(len(ways), dtype=torch.bool)

@@ -101,6 +101,8 @@ class PieceMaker(Immutable):
 
     def finish(self, row: StateRow) -> StateRow:
         """Return a finished row with its value, which is None if a constrained text was cut."""
+        if row.piece is not None:
+            row = replace(row, piece=replace(row.piece, maker=self))
         if not self.is_whole(row):
             return replace(row, value=None)
         if self.parses_specials and self.constraint is not None and row.piece is not None:

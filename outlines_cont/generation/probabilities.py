@@ -23,7 +23,8 @@ from outlines_cont.errors import ContextLengthError, DeadEnd, OptionError, locat
 from outlines_cont.generation.piece_maker import PieceMaker, squeezed
 from outlines_cont.generation.prompt import open_prompt
 from outlines_cont.immutable import Immutable
-from outlines_cont.policies.constraint import Constraint
+from outlines_cont.models.tokenizer.special_names import encode_bytes_inside
+from outlines_cont.policies.constraint import CheckedConstraint, Constraint
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.tokens import check_length
 
@@ -34,25 +35,25 @@ _NONE = -math.inf  # the log-probability that does not flow into a prefix
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Probabilities(Immutable, Mapping[str, float]):
+class Probabilities(Immutable, Mapping[Any, float]):
     """The probabilities of the options after one row: a read-only mapping from each option to that under the constraint; they sum to 1.
 
     It compares with other mappings by value.
 
     Attributes:
-        options: the texts, in the given order.
+        options: the texts, in the given order; of a field of JSON its values, in the order of their texts.
         log_probabilities: for each option, the natural logarithm of its probability under the constraint.
         log_shares: the same of the model's own probability, without the constraint.
     """
 
-    options: tuple[str, ...]
+    options: tuple[Any, ...]
     log_probabilities: tuple[float, ...]
     log_shares: tuple[float, ...]
 
-    def __getitem__(self, option: str) -> float:
+    def __getitem__(self, option: Any) -> float:
         return self._by_option(self.log_probabilities)[option]
 
-    def __iter__(self) -> Iterator[str]:
+    def __iter__(self) -> Iterator[Any]:
         return iter(self.options)
 
     def __len__(self) -> int:
@@ -64,16 +65,16 @@ class Probabilities(Immutable, Mapping[str, float]):
         return f"Probabilities({', '.join(lines)})"
 
     @property
-    def shares(self) -> dict[str, float]:
+    def shares(self) -> dict[Any, float]:
         """The model's own probability of each option, without the constraint, as a new dict; what is missing to 1 is other text."""
         return self._by_option(self.log_shares)
 
     @property
-    def best(self) -> str:
+    def best(self) -> Any:
         """The most probable option under the constraint; the first of equal ones."""
         return max(self, key=self._by_option(self.log_probabilities).__getitem__)
 
-    def _by_option(self, logs: Sequence[float]) -> dict[str, float]:
+    def _by_option(self, logs: Sequence[float]) -> dict[Any, float]:
         return dict(zip(self.options, map(math.exp, logs), strict=True))
 
 
@@ -89,17 +90,19 @@ def option_probabilities(
     checked_bool(end, "end")
     check_int("max_prefixes", max_prefixes, 1)
     grid = open_prompt(maker.model, prompt, None, 0).rows
-    trees = [[_Tree(maker, row, options, spellings, end, max_prefixes) for row in group] for group in grid]
+    texts = [option.encode() for option in options]
+    given: dict[str, Any] = {"spellings": spellings, "end": end, "limit": max_prefixes}
+    trees = [[Tree(maker, row, options, texts, **given) for row in group] for group in grid]
     _check_rows(maker, trees)
-    _traverse(maker, [tree for group in trees for tree in group])
+    traverse(maker, [tree for group in trees for tree in group])
     return squeezed([[tree.result() for tree in group] for group in trees])
 
 
 @dataclass(slots=True)
-class _Prefix:
+class Prefix:
     """A prefix of spellings of some options, as tokens after a row."""
 
-    tree: _Tree
+    tree: Tree
     row: StateRow  # the row with the tokens of the nearest prefix that was fed
     pending: tuple[int, ...]  # the tokens since
     token_ids: tuple[int, ...]
@@ -111,38 +114,49 @@ class _Prefix:
     forced: tuple[int, ...] = ()  # what the constraint appends next
 
 
-class _Tree:
-    """The options after one row, and the log-probabilities that have reached them."""
+class Tree:
+    """The options after one row, as texts, and the log-probabilities that have reached them."""
 
     def __init__(
-        self, maker: PieceMaker, row: StateRow, options: Sequence[str], spellings: Spellings, end: bool, limit: int
+        self,
+        maker: PieceMaker,
+        row: StateRow,
+        options: Sequence[Any],
+        texts: Sequence[bytes],
+        *,
+        spellings: Spellings,
+        end: bool,
+        limit: int,
+        state: int | None = None,
     ) -> None:
+        """Begin after a row, in a state of the token FSM, its initial one for None."""
         self.source = row
         self.options = options
         self.is_canonical = spellings == "canonical"
         self.end = end
-        self.texts = [option.encode() for option in options]
-        encode = maker.model.tokenizer.encode_inside
-        self.canonical = [tuple(encode(option, row.token_ids)) for option in options] if row.token_ids else []
+        self.texts = texts
+        tokenizer = self._tokenizer = maker.model.tokenizer
+        self.canonical = (
+            [tuple(encode_bytes_inside(tokenizer, text, row.token_ids)) for text in texts] if row.token_ids else []
+        )
         self.constrained = [_NONE] * len(options)
         self.own = [_NONE] * len(options)
         self.num_left = limit
         self._limit = limit
-        self._tokenizer = maker.model.tokenizer
-        self._constraint = cast("Constraint", maker.constraint)
+        self._constraint = _token_constraint(maker)
+        self._state = self._constraint.token_fsm.initial_state if state is None else state
         self._eos = sorted(maker.model.eos_token_ids)
 
-    def root(self) -> _Prefix:
+    def root(self) -> Prefix:
         """Return the prefix of no token."""
-        state = self._constraint.token_fsm.initial_state
         every = [*range(len(self.options))]
-        return self._settled(_Prefix(self, self.source, (), (), b"", state, every, 0.0, 0.0))
+        return self._settled(Prefix(self, self.source, (), (), b"", self._state, every, 0.0, 0.0))
 
-    def is_fed(self, prefix: _Prefix) -> bool:
+    def is_fed(self, prefix: Prefix) -> bool:
         """Return whether the logits after a prefix are needed."""
         return prefix.own > _NONE or (prefix.constrained > _NONE and not prefix.forced)
 
-    def tail(self, prefix: _Prefix) -> tuple[int, ...]:
+    def tail(self, prefix: Prefix) -> tuple[int, ...]:
         """Return the tokens to feed together with a prefix: the rest of the only spelling that counts, where nothing else is needed."""
         is_alone = self.is_canonical and prefix.constrained == _NONE and prefix.row.logits is None
         counted = self._counted(prefix) if is_alone else []
@@ -151,7 +165,7 @@ class _Tree:
         rest = self.canonical[counted[0]][len(prefix.token_ids) :]
         return rest if self.end else rest[:-1]
 
-    def add_tail(self, prefix: _Prefix, logits: Sequence[torch.Tensor]) -> None:
+    def add_tail(self, prefix: Prefix, logits: Sequence[torch.Tensor]) -> None:
         """Add the log-probability of the only spelling that counts; `logits` are those after the prefix and each token of its tail."""
         (option,) = self._counted(prefix)
         rest = self.canonical[option][len(prefix.token_ids) :]
@@ -161,7 +175,7 @@ class _Tree:
             total += float(logs[-1][self._eos].logsumexp(0))
         self._add(self.own, self.texts[option], [option], total)
 
-    def children(self, prefix: _Prefix, logits: torch.Tensor | None) -> list[_Prefix]:
+    def children(self, prefix: Prefix, logits: torch.Tensor | None) -> list[Prefix]:
         """Return the longer prefixes that a log-probability flows to; add what ends at an option.
 
         `logits` are the (V,) after the prefix; None for one that is not fed.
@@ -175,16 +189,17 @@ class _Tree:
                 constrained = self._constrained(prefix, logits, allowed)
             if prefix.own > _NONE:
                 own = self._own(prefix, logits, allowed)
-        return [
+        below = (
             self._child(prefix, token_id, constrained.get(token_id, _NONE), own.get(token_id, _NONE))
             for token_id in dict.fromkeys((*constrained, *own))
-        ]
+        )
+        return [child for child in below if child.options]
 
     def result(self) -> Probabilities:
         """Return the sums."""
         return Probabilities(tuple(self.options), tuple(self.constrained), tuple(self.own))
 
-    def _constrained(self, prefix: _Prefix, logits: torch.Tensor, allowed: list[int]) -> dict[int, float]:
+    def _constrained(self, prefix: Prefix, logits: torch.Tensor, allowed: list[int]) -> dict[int, float]:
         """Return the constrained log-probability of each next token, and add those of the ends."""
         inside = [token_id for token_id in allowed if token_id not in self._eos]
         ends = self._ends(prefix.state, allowed)
@@ -207,7 +222,7 @@ class _Tree:
         ends = [token_id for token_id in self._eos if token_id in allowed]
         return [(b"", ends)] if ends else []
 
-    def _own(self, prefix: _Prefix, logits: torch.Tensor, allowed: list[int]) -> dict[int, float]:
+    def _own(self, prefix: Prefix, logits: torch.Tensor, allowed: list[int]) -> dict[int, float]:
         """Return the model's own log-probability of each next token of a spelling that counts, and add that of the end."""
         logs = logits.log_softmax(0) + prefix.own
         if self.end:
@@ -220,27 +235,35 @@ class _Tree:
             wanted = [ids[0] for ids in sorted(following) if ids]
         return dict(zip(wanted, logs[wanted].tolist(), strict=True))
 
-    def _child(self, prefix: _Prefix, token_id: int, constrained: float, own: float) -> _Prefix:
+    def _child(self, prefix: Prefix, token_id: int, constrained: float, own: float) -> Prefix:
         text = prefix.text + (self._tokenizer.token_bytes[token_id] or b"")
         return self._settled(
-            _Prefix(
+            Prefix(
                 self,
                 prefix.row,
                 (*prefix.pending, token_id),
                 (*prefix.token_ids, token_id),
                 text,
                 self._constraint.token_fsm.next_state(prefix.state, token_id),
-                [option for option in prefix.options if self.texts[option].startswith(text)],
+                self._possible(prefix.options, text),
                 constrained,
                 own,
                 prefix.forced[1:] if token_id in prefix.forced[:1] else (),
             )
         )
 
-    def _settled(self, prefix: _Prefix) -> _Prefix:
+    def _possible(self, options: Sequence[int], text: bytes) -> list[int]:
+        """Return the options that a text may become."""
+        return [option for option in options if self.texts[option].startswith(text)]
+
+    def _is_decided(self, options: Sequence[int]) -> bool:
+        """Return whether only one option is possible."""
+        return len(options) == 1
+
+    def _settled(self, prefix: Prefix) -> Prefix:
         """Return a prefix without the log-probabilities that are already at an option, and with the tokens that are forced next."""
-        if prefix.constrained > _NONE and len(prefix.options) == 1:
-            self._add(self.constrained, self.texts[prefix.options[0]], prefix.options, prefix.constrained)
+        if prefix.constrained > _NONE and prefix.options and self._is_decided(prefix.options):
+            self._add(self.constrained, self.texts[prefix.options[0]], prefix.options[:1], prefix.constrained)
             prefix.constrained, prefix.forced = _NONE, ()
         if prefix.constrained > _NONE and not prefix.forced:
             prefix.forced = tuple(self._constraint.forced_after(prefix.state, prefix.row.token_ids + prefix.pending))
@@ -252,7 +275,7 @@ class _Tree:
                 prefix.own = _NONE
         return prefix
 
-    def _counted(self, prefix: _Prefix) -> list[int]:
+    def _counted(self, prefix: Prefix) -> list[int]:
         """Return the options of a prefix of which it begins a spelling that counts."""
         if not self.is_canonical:
             return prefix.options
@@ -263,7 +286,7 @@ class _Tree:
         """Add a log-probability to that of the option whose text is `text`, if it is among `options`."""
         for option in options:
             if self.texts[option] == text:
-                sums[option] = _sum_of_logs(sums[option], log)
+                sums[option] = sum_of_logs(sums[option], log)
 
     def count(self, num_prefixes: int) -> None:
         """Count prefixes that are fed; raise `OptionError` where there are more than the limit."""
@@ -277,7 +300,7 @@ class _Tree:
             )
 
 
-def _traverse(maker: PieceMaker, trees: Sequence[_Tree]) -> None:
+def traverse(maker: PieceMaker, trees: Sequence[Tree]) -> None:
     """Sum the log-probabilities of all trees, depth by depth."""
     level = [tree.root() for tree in trees]
     while level:
@@ -290,7 +313,7 @@ def _traverse(maker: PieceMaker, trees: Sequence[_Tree]) -> None:
         level = below
 
 
-_Part = list[tuple[_Prefix, tuple[int, ...]]]
+_Part = list[tuple[Prefix, tuple[int, ...]]]
 
 
 def _parts(fed: _Part) -> Iterator[_Part]:
@@ -309,11 +332,11 @@ def _parts(fed: _Part) -> Iterator[_Part]:
         yield part
 
 
-def _fed(maker: PieceMaker, part: _Part) -> list[_Prefix]:
+def _fed(maker: PieceMaker, part: _Part) -> list[Prefix]:
     """Feed prefixes with their tails in one forward, and return the prefixes below them."""
     rows = [prefix.row.append(prefix.pending + tail, reset=False) for prefix, tail in part]
     filled = maker.model.prefilled_before(rows, [len(tail) for _, tail in part])
-    below: list[_Prefix] = []
+    below: list[Prefix] = []
     for (prefix, tail), (row, found) in zip(part, filled, strict=True):
         logits = [found[index] for index in sorted(found)] or [row.logits]
         _check_logits(maker, row, logits)
@@ -330,10 +353,15 @@ def _check_logits(maker: PieceMaker, row: StateRow, logits: Sequence[torch.Tenso
         raise invalid_logits(shortened(repr(row.text(maker.model.tokenizer))))
 
 
-def _sum_of_logs(first: float, second: float) -> float:
+def sum_of_logs(first: float, second: float) -> float:
     """Return log(exp(first) + exp(second))."""
     high, low = max(first, second), min(first, second)
     return high if low == _NONE else high + math.log1p(math.exp(low - high))
+
+
+def _token_constraint(maker: PieceMaker) -> Constraint:
+    found = maker.constraint
+    return found.constraint if isinstance(found, CheckedConstraint) else cast("Constraint", found)
 
 
 def _check_options(maker: PieceMaker, options: Sequence[str]) -> None:
@@ -363,7 +391,7 @@ def _check_options(maker: PieceMaker, options: Sequence[str]) -> None:
         )
 
 
-def _check_rows(maker: PieceMaker, trees: Sequence[Sequence[_Tree]]) -> None:
+def _check_rows(maker: PieceMaker, trees: Sequence[Sequence[Tree]]) -> None:
     """Raise the error of the first row that cannot be fed with its options."""
     for batch, group in enumerate(trees):
         for sample, tree in enumerate(group):
@@ -373,7 +401,7 @@ def _check_rows(maker: PieceMaker, trees: Sequence[Sequence[_Tree]]) -> None:
                 raise located(error, batch, sample) if len(trees) * len(group) > 1 else error
 
 
-def _too_long(maker: PieceMaker, row: StateRow, tree: _Tree) -> ContextLengthError | None:
+def _too_long(maker: PieceMaker, row: StateRow, tree: Tree) -> ContextLengthError | None:
     longest = max(tree.canonical, key=len, default=())
     try:
         check_length(maker.model, (*row.token_ids, *longest[:-1]), "prompt and option")

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import numpy
 from pydantic import Field, TypeAdapter, ValidationError
 
+from outlines_cont.events.json_paths import byte_ranges, field_of, leaves
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.pipelines.outcome import SetupError
-from outlines_cont.pipelines.record_schema import byte_ranges, field_of, leaves
 
 if TYPE_CHECKING:
     from outlines_cont.state.row import StateRow

@@ -23,8 +23,8 @@ from jinja2 import StrictUndefined
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from outlines_cont.errors import shortened
+from outlines_cont.events.json_paths import field_of, leaves
 from outlines_cont.pipelines.calibration import Answer, Calibration, same_values
-from outlines_cont.pipelines.record_schema import field_of, leaves
 
 MOST_VALUES = 50
 _MOST_EXAMPLES = 3

@@ -246,6 +246,7 @@ class WrittenPiece:
         exclusions: the token ids that may not be drawn again, by position.
         stop: the stop text or stop token that ended it; None where neither did.
         healed: how many bytes at its beginning the row had before; token healing generated them anew, see `healing`.
+        maker: the generator that wrote it, once the span has ended; None where that is not known, as in a state that was loaded.
         thoughts: what the model has thought before it; while it thinks the span itself. None without `thinking`.
     """
 
@@ -256,6 +257,7 @@ class WrittenPiece:
     exclusions: Exclusions = NO_EXCLUSIONS
     stop: str | int | None = None
     healed: int = 0
+    maker: Any = field(default=None, compare=False, repr=False)
     thoughts: Thoughts | None = None
 
     @property

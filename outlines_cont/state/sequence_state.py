@@ -77,6 +77,44 @@ class SequenceState(StateViews):
         shape = (self.batch_size, self.num_samples, self.model.vocab_size)
         return torch.stack(lines).reshape(shape) if lines else missing.new_empty(shape)
 
+    def alternatives(
+        self, path: str, *, generator: Any = None, spellings: str = "canonical", max_prefixes: int = 4096
+    ) -> Any:
+        """Return the exact probability of every value that a field of the JSON text might have had, such as those of an enum.
+
+        The last piece of each row is the JSON text. The values are those that the schema allows after what stands before the field.
+        Under the constraint, a probability is that with which a sampler without options draws the value there. `shares` are the model's
+        own: the probability that it continues with a text that begins with the value, spelled as the tokenizer spells it, from the end
+        of the last token before the field on.
+
+        Args:
+            path: where the value is, such as `kind`, `address.city` or `items[0].paid`; empty for a text that is one scalar.
+            generator: the generator that wrote the text; it is known but in a state that was loaded.
+            spellings: `"all"` sums the shares over all sequences of tokens that spell the value.
+            max_prefixes: the most prefixes of spellings, for each row, that may be fed.
+
+        Returns:
+            `[batch][sample]` lists of `Probabilities`, mappings from each value to its probability; a dimension of size 1 is left out.
+
+        Raises:
+            OptionError: there is no such field; it has more than 1,000 values, or one whose text begins that of another, as numbers
+                may; the last piece is no whole JSON text of the generator; more than `max_prefixes` are needed.
+            DeadEnd, InvalidLogits: the logits of the model define no probabilities.
+
+        Cost: as `Generator.probabilities`; what stands before the field is not fed again, but for one token.
+        """
+        known: list[Any] = [
+            row.piece.maker for row in self._flat if row.piece is not None and row.piece.maker is not None
+        ]
+        maker = generator if generator is not None else next(iter(known), None)
+        if maker is None or not hasattr(maker, "alternatives"):
+            raise OptionError(
+                "expected a state with a JSON text that a generator has just written, got another. Take the state before text is added "
+                "to it; for a state that was loaded, pass the `generator` that wrote it.",
+                "generator",
+            )
+        return maker.alternatives(self, path, spellings=spellings, max_prefixes=max_prefixes)
+
     @property
     def tokens(self) -> TokenView:
         """Indexing by tokens instead of characters: `state.tokens[:5]` has the first five tokens of each row."""

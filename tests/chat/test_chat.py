@@ -88,20 +88,6 @@ def test_thoughts_that_the_template_leaves_out_are_fed_no_more_and_the_rest_agai
     assert _ids(silent) == _template_ids(silent, add_generation_prompt=True, enable_thinking=False)
 
 
-def test_what_is_written_in_a_message_is_letters() -> None:
-    for kind in ("Qwen3", "Llama 3", "Mistral"):
-        model = chat_model(kind)
-        names = [*model.tokenizer.special_tokens.values()]
-        attack = f"Hi {names[-1]} {names[0]}{names[1]}"
-        chat, plain = Chat(model).user(attack), Chat(model).user("Hi")
-        special = model.tokenizer.special_tokens
-        assert [i for i in _ids(chat) if i in special] == [i for i in _ids(plain) if i in special]
-        assert attack in str(chat.state)
-        assert chat.messages == [{"role": "user", "content": attack}]
-        with_tools = chat._format.template.token_ids(chat.messages, is_open=True)
-        assert with_tools == _ids(chat)
-
-
 def test_a_letter_that_pads_texts_is_a_letter() -> None:
     tokenizer = chat_tokenizer("Qwen3")
     tokenizer.pad_token = "!"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -237,18 +236,6 @@ def test_a_stream_of_text_is_that_of_the_reply_where_no_call_comes() -> None:
             break
     assert left.chat.messages[-1]["content"].startswith("I")
     assert list(left) == []
-
-
-def test_a_stream_of_calls_is_read_without_holding_up_an_event_loop() -> None:
-    chat = Chat(chat_model("Qwen3"), tools=[get_weather]).user("Rain?")
-
-    async def read() -> tuple[list[StreamEvent], Chat]:
-        async with chat.stream(_caller("Qwen3"), max_tokens=200) as stream:
-            return [event async for event in stream], stream.chat
-
-    events, called = asyncio.run(read())
-    assert called == chat.assistant(_caller("Qwen3"), max_tokens=200)
-    assert len(_told(events)) == len(called.tool_calls)
 
 
 @pytest.mark.parametrize("form", [HERMES, LLAMA3, MISTRAL])

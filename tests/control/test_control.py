@@ -16,7 +16,7 @@ import fsm
 from outlines_cont import Branch, SequenceState, TokenSet, continuous, control, generate, models, samplers
 from outlines_cont.control import Append, Controller, Replay
 from outlines_cont.engine import engine as engine_module
-from outlines_cont.errors import DeadEnd, DeadlockError, InvalidLogits, OptionError, PromptTypeError, SampleMismatch, ScriptError
+from outlines_cont.errors import DeadlockError, InvalidLogits, OptionError, PromptTypeError, SampleMismatch, ScriptError
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.policies import Constraint
 from tests.fakes import EOS, FAMILIES, FakeTokenizer, random_model, random_network, recurrent_network, saying, scripted_model
@@ -179,24 +179,6 @@ def test_a_controller_may_rewind_into_its_prompt(family: str, written: int, is_s
     assert [written] * 3 == [event.num_tokens for event in removed]
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2"])
-def test_several_branches_fork_each_with_its_own_mask_and_temperature(family: str) -> None:
-    model = random_model(family)
-    masks = [TokenSet.of([40]), TokenSet.of([41]), TokenSet.of([42])]
-    free = [Branch(sample_mask=TokenSet.of(ANY))]
-    controller = Listed(free, [Branch(sample_mask=mask, temperature=0.5) for mask in masks], free)
-
-    result = control.run(model, controller, "the")
-
-    ids = ids_of(model, "the")
-    ids.append(best(model, ids, ANY))
-    wanted = [[*ids, mask, best(model, [*ids, mask], ANY)] for mask in (40, 41, 42)]
-    assert wanted == [list(fork.state.rows[0][0].token_ids) for fork in result.forks]
-    assert [fork.parent for fork in result.forks] == [None, 0, 0]
-    # The first goes on with the controller itself, the others with copies, each told which branch it is on.
-    assert controller.calls[2:] == [(0, 0, [40]), (0, 0, [wanted[0][-1]])]
-
-
 def test_forks_have_controllers_and_random_numbers_of_their_own() -> None:
     model = random_model()
 
@@ -325,11 +307,6 @@ def test_what_a_controller_may_not_return_ends_its_fork_with_the_reason(answer: 
     (fork,) = control.run(random_model(), lambda branch, back, appended: answer, "the", check=False).forks
     assert isinstance(fork.error, ScriptError)
     assert message in str(fork.error)
-
-
-def test_a_mask_without_a_token_is_a_dead_end() -> None:
-    (fork,) = control.run(random_model(), Listed([Branch(sample_mask=TokenSet.none)]), "the", check=False).forks
-    assert isinstance(fork.error, DeadEnd)
 
 
 @pytest.mark.parametrize("branch", [Branch(sample_mask=ONE), Branch(ff_tokens=[[40] * 9])])

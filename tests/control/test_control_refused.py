@@ -117,6 +117,9 @@ def test_an_empty_mask_is_the_controllers_own() -> None:
     ("options", "message"),
     [
         ({"stop_at": 3}, "expected a text or a list of texts as `stop_at`, got 3"),
+        ({"stop_at": [3]}, "`stop_at`"),
+        ({"regex": "a", "choice": ["b"]}, "at most one constraint"),
+        ({"temperature": -1.0}, "`temperature`"),
         ({"substring_of": ["a"]}, r"expected a text as `substring_of`, got \['a'\]"),
         ({"substring_of": "a", "substring_end": None}, "expected a text as `substring_end`, got None"),
         ({"choice": "abc"}, r"Write \['abc'\] for a single option"),
@@ -146,6 +149,8 @@ def test_a_label_that_is_none() -> None:
         await fixed("b", following=label())
 
     assert control.run(random_model(), script, "the").text == "b"
+    with pytest.raises(ScriptError, match="expected a script that `control.run` runs"):
+        label()
 
 
 @pytest.mark.parametrize("seconds", [0, 1])

@@ -8,7 +8,7 @@ import pytest
 
 from outlines_cont import control, models
 from outlines_cont.control import Append, Replay, fixed, fork, gen
-from outlines_cont.errors import ProgramCancelled
+from outlines_cont.errors import ProgramCancelled, ScriptError
 from tests.fakes import FakeTokenizer, random_model, random_network
 
 
@@ -59,6 +59,8 @@ def test_a_program_that_was_cancelled_before_it_has_begun() -> None:
     (ended,) = program.result().forks
     assert (ended.text, ended.finish_reason) == ("", "cancelled")
     assert isinstance(ended.error, ProgramCancelled)
+    with pytest.raises(ScriptError, match="got only cancelled ones"):
+        assert program.result().state
 
 
 def test_cancelling_what_is_over_changes_nothing() -> None:

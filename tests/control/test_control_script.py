@@ -6,17 +6,15 @@ import asyncio
 import gc
 import threading
 from collections import Counter
-from functools import partial
 
 import pytest
 
 from outlines_cont import continuous, control, generate, models, samplers
-from outlines_cont.control import Replay, fixed, fork, gen, label, log, shared, stop, text_since
+from outlines_cont.control import fixed, fork, gen, label, log, shared, stop, text_since
 from outlines_cont.engine.drafting.lengths import StepCosts
 from outlines_cont.errors import DeadlockError, IncompleteOutput, OptionError, ReplayError, ScriptError
 from tests.engine.test_engine_loop import Planned
-from tests.fakes import EOS, FakeTokenizer, random_model, random_network, saying, scripted_model
-from tests.oracle import greedy_ids, next_logits
+from tests.fakes import FakeTokenizer, random_model, random_network, saying, scripted_model
 
 FIVE = "Amber\n\nBirch\n\nCedar\n\nDune\n\nElm\n\n"
 
@@ -67,57 +65,6 @@ def test_a_stop_text_cuts_before_or_behind_it(keep: bool) -> None:
 
     assert control.run(model, script, ">").check().text == ("one; !" if keep else "one!")
     assert seen == ["one; " if keep else "one"]
-
-
-def test_fixed_text_is_fed_with_what_stands_before_it() -> None:
-    model = random_model()
-
-    async def script() -> None:
-        await fixed("the name")
-        await fixed(" of ")
-        await gen(max_tokens=3)
-        await fixed(" and")
-        await fixed(" the ")
-        await gen(max_tokens=2)
-
-    with model.meter() as meter:
-        result = control.run(model, script, "is").check()
-    # One forward per sampled token: no run of fixed text takes one of its own.
-    assert (meter.sampled_tokens, meter.forwards) == (5, 5)
-    row = result.state.rows[0][0]
-    assert meter.fed_tokens == len(row.token_ids) - 1
-    assert meter.recomputed_tokens == 0
-
-
-def test_following_a_label_is_as_if_the_text_behind_it_had_never_been() -> None:
-    model = random_model()
-    counts = []
-
-    async def script() -> None:
-        await fixed("the name of")
-        place = label()
-        await gen(max_tokens=6)
-        counts.append(meter.fed_tokens)
-        await fixed(" and red", following=place)
-        assert text_since(place) == " and red"
-        counts.append(meter.fed_tokens)
-        await gen(max_tokens=2)
-
-    with model.meter() as meter:
-        result = control.run(model, script, "is").check()
-    start = model.tokenizer.encode("is", add_special_tokens=True) + model.tokenizer.encode_inside(
-        "the name of", model.tokenizer.encode("is")
-    )
-    new = model.tokenizer.encode(" and red")
-    ids = [*start, *new]
-    ids += greedy_ids(model, ids, 2)
-    row = result.state.rows[0][0]
-    assert ids == list(row.token_ids)
-    # Only the new tokens were fed, and the first of the two that were sampled behind them.
-    assert len(start) + 5 + len(new) + 1 == meter.fed_tokens
-    assert meter.recomputed_tokens == 0
-    wanted = next_logits(model, ids)[-1].log_softmax(-1)
-    assert result.state.logits[0, 0].log_softmax(-1).tolist() == pytest.approx(wanted.tolist(), abs=1e-9)
 
 
 def test_a_fork_has_variables_of_its_own_and_nothing_is_done_twice() -> None:
@@ -173,28 +120,6 @@ def test_a_script_that_does_something_else_when_run_again_is_refused() -> None:
     assert (good.text, good.error) == ("done", None)
     assert isinstance(bad.error, ReplayError)
     assert "expected the script to request log('run 1') again" in str(bad.error)
-
-
-def test_two_forks_write_what_the_first_joins() -> None:
-    model = random_model()
-
-    async def script() -> None:
-        await fixed("the name is ")
-        index = await fork(3)
-        if index == 0:
-            first, second = await shared.wait("one", "two")
-            await fixed(f"{first} or {second}")
-            return
-        text = await gen(regex="[a-z]{3}")
-        shared.set("one" if index == 1 else "two", text)
-
-    with model.meter() as meter:
-        result = control.run(model, script, "a", sampler=samplers.multinomial(temperature=9.0), rng=1).check()
-    one, two = result.shared["one"], result.shared["two"]
-    assert result.forks[0].text == f"the name is {one} or {two}"
-    waiting = meter.forwards
-    # The fork that waits takes part in no forward: only its own last text is fed for it, with its score.
-    assert waiting <= 3 + 2
 
 
 def test_a_wait_for_what_is_there_costs_nothing_and_no_names_are_no_wait() -> None:
@@ -334,22 +259,10 @@ def test_a_constrained_text_that_is_cut_is_an_error_in_the_script() -> None:
     assert "!" in result.text
 
 
-def test_options_that_mean_nothing_are_refused_where_they_are_written() -> None:
+def test_a_label_in_text_that_was_cut_is_refused() -> None:
     async def script() -> None:
-        with pytest.raises(OptionError, match="at most one constraint"):
-            await gen(regex="a", choice=["b"])
-        with pytest.raises(OptionError, match="`max_tokens`"):
-            await gen(max_tokens=0)
-        with pytest.raises(OptionError, match="`temperature`"):
-            await gen(temperature=-1.0)
-        with pytest.raises(OptionError, match="`stop_at`"):
-            await gen(stop_at=[3])  # type: ignore[list-item]
-        with pytest.raises(OptionError, match="1 or more, as `count`"):
-            await fork(0)
         with pytest.raises(OptionError, match="expected a text"):
             await fixed(3)  # type: ignore[arg-type]
-        with pytest.raises(OptionError, match="shared value"):
-            shared.set("x", object())
         place = label()
         await fixed("abc")
         inner = label()
@@ -374,61 +287,6 @@ def test_stop_ends_a_fork_and_runs_its_finally_blocks() -> None:
     result = control.run(random_model(), script, "the").check()
     assert result.texts == ["a", ""]
     assert result.shared["ended"] == "xx"
-
-
-def test_nothing_else_can_be_awaited_and_nothing_works_outside() -> None:
-    async def script() -> None:
-        await asyncio.sleep(0.0)
-
-    (ended,) = control.run(random_model(), script, "the", check=False).forks
-    assert isinstance(ended.error, ScriptError)
-    assert "not a task of an event loop" in str(ended.error)
-    with pytest.raises(ScriptError, match="expected a script that `control.run` runs"):
-        label()
-
-
-def test_a_script_that_fails_leaves_its_forks_alone() -> None:
-    model = random_model()
-
-    async def script() -> None:
-        index = await fork(3)
-        await gen(max_tokens=2)
-        if index == 1:
-            log("about to fail")
-            raise KeyError("mine")
-        await gen(max_tokens=2)
-
-    result = control.run(model, script, "the", sampler=samplers.multinomial(temperature=5.0), rng=2, check=False)
-    assert [ended.finish_reason for ended in result.forks] == ["stop", "error", "stop"]
-    assert isinstance(result.forks[1].error, KeyError)
-    assert 'raise KeyError("mine")' in result.forks[1].trace
-    assert result.log == "about to fail\n"
-
-
-def test_events_replay_the_text_of_every_fork_at_every_moment() -> None:
-    model = random_model()
-
-    async def script() -> None:
-        await fixed("the ")
-        place = label()
-        await gen(stop_at=["e", "a"], max_tokens=8, name="first")
-        index = await fork(2)
-        await fixed(f"{index} 🙂", following=place)
-        await gen(max_tokens=5, name="second")
-
-    program = control.start(model, script, "is", sampler=samplers.multinomial(temperature=9.0), rng=4)
-    replay = Replay()
-    for event in program.events():
-        replay.push(event)
-    result = program.result().check()
-    assert {ended.index: ended.text for ended in result.forks} == replay.texts
-    start = len(model.tokenizer.encode("is", add_special_tokens=True))
-    for ended in result.forks:
-        assert ended.state is not None
-        assert replay.token_ids[ended.index] == list(ended.state.rows[0][0].token_ids[start:])
-        assert replay.captures[ended.index] == ended.captures
-    assert replay.finished == {0: "stop", 1: "stop"}
-    assert Replay(result.events).texts == replay.texts
 
 
 def test_a_generator_goes_on_from_a_program_and_a_program_from_a_generator() -> None:
@@ -474,79 +332,6 @@ def test_a_script_that_ends_before_its_end_runs_its_finally_blocks() -> None:
     assert done.wait(5)
     assert program.is_over
     assert variables.get("ended") == "xx"
-
-
-def test_arguments_are_given_by_a_partial_function() -> None:
-    async def script(text: str, count: int) -> None:
-        for _ in range(count):
-            await fixed(text)
-
-    assert control.run(random_model(), partial(script, "ab", 3), "the").check().text == "ababab"
-
-
-@pytest.mark.parametrize("seed", [1, 2])
-def test_options_are_drawn_as_often_as_all_their_spellings_are_probable(seed: int) -> None:
-    model = random_model()
-    options = ["ab", "abc", "no"]
-    temperature, count = 4.0, 500
-    chances = dict.fromkeys(options, 0.0)
-
-    def spell(ids: list[int], text: bytes, chance: float) -> None:
-        logits = next_logits(model, ids)[-1] / temperature
-        allowed = {
-            token_id: text + data
-            for token_id, data in enumerate(model.tokenizer.token_bytes)
-            if data and any(option.encode().startswith(text + data) for option in options)
-        }
-        ends = [EOS] if text.decode() in options else []
-        if ends and not allowed:
-            chances[text.decode()] += chance
-            return
-        probs = logits[[*allowed, *ends]].softmax(0).tolist()
-        for (token_id, longer), p in zip(allowed.items(), probs, strict=False):
-            spell([*ids, token_id], longer, chance * p)
-        if ends:
-            chances[text.decode()] += chance * probs[-1]
-
-    spell(model.tokenizer.encode("the", add_special_tokens=True), b"", 1.0)
-    assert sum(chances.values()) == pytest.approx(1.0)
-
-    async def script() -> None:
-        await fork(count)
-        await gen(choice=options, force=False)
-
-    result = control.run(
-        model, script, "the", sampler=samplers.multinomial(temperature=temperature), rng=seed, budget=control.Budget(forks=None)
-    )
-    found = Counter(result.check().texts)
-    assert set(found) == set(options)
-    square = sum((found[option] - count * p) ** 2 / (count * p) for option, p in chances.items())
-    assert square < 9.21  # 99 of 100 draws of two degrees of freedom are below
-
-
-def test_a_controller_may_wait_for_what_a_script_writes() -> None:
-    model = random_model()
-    variables = control.Shared()
-
-    class Waits(control.Controller):
-        def mid_process(self, branch_index: int, last_backtrack: int, last_append: list[int]) -> list[control.Branch]:
-            if last_append:
-                return []
-            text = variables.get("text")
-            return [control.Branch()] if text is None else [control.Branch(ff_tokens=[model.tokenizer.encode(text)])]
-
-    async def script() -> None:
-        variables.set("begun", 1)
-        await gen(max_tokens=6)
-        shared.set("text", "yes")
-        await shared.wait("nothing")
-
-    for order in (1, -1):
-        programs = [control.start(model, one, "the", shared=variables) for one in [Waits(), script][::order]]
-        waits, writes = [program.result().forks[0] for program in programs][::order]
-        assert (waits.text, waits.error) == ("yes", None)
-        assert writes.finish_reason == "deadlock"
-        variables = control.Shared()
 
 
 @pytest.mark.timeout(60)

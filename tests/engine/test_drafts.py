@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import itertools
-import math
 import random
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +28,6 @@ from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.compose import PolicyState
 from outlines_cont.policies.policy import Policy, RowView
 from tests.fakes import EOS, VOCAB_SIZE, FakeTokenizer, random_model, random_network, saying, scripted_model
-from tests.oracle import next_logits
 
 
 class Knows:
@@ -130,38 +128,6 @@ def test_what_was_guessed_wrongly_is_taken_out_of_every_kind_of_cache(family: st
         assert written(plain) == written(drafted)
         for row, other in zip(plain.rows[1], drafted.rows[1], strict=True):
             assert row.logprobs == pytest.approx(other.logprobs, abs=1e-9)
-
-
-def test_sampled_texts_have_the_law_of_the_model() -> None:
-    """Of 600 samples each of the nine texts comes as often as the model says, within five standard deviations."""
-    model = random_model()
-    sampler = samplers.multinomial(600, temperature=2.0)
-    state = continuous(generate.regex(model, "[abc][abc]", sampler=sampler, force=False))(
-        "the name", rng=1, draft=Knows([[*model.tokenizer.encode("the name", add_special_tokens=True), 100, 101]])
-    )
-    start = model.tokenizer.encode("the name", add_special_tokens=True)
-    wanted = law(model, start, "[abc][abc]", 2.0)
-    found = [row.token_ids[len(start) :] for row in state.rows[0]]
-    assert sum(wanted.values()) == pytest.approx(1.0)
-    for ids, share in wanted.items():
-        spread = math.sqrt(600 * share * (1 - share))
-        assert abs(found.count(ids) - 600 * share) <= 5 * spread + 1
-
-
-def law(model: HuggingFaceModel, start: list[int], pattern: str, temperature: float) -> dict[tuple[int, ...], float]:
-    """Every sequence that a constraint lets pass with its probability, by trying every token at every place."""
-    allows = fsm.TokenFSM(fsm.regex(pattern), fsm.Vocabulary(model.tokenizer.token_bytes, [EOS]))
-    whole: dict[tuple[int, ...], float] = {}
-    open_ = [((), allows.initial_state, 1.0)]
-    while open_:
-        ids, state, share = open_.pop()
-        allowed = [i for i in allows.allowed_token_ids(state).tolist() if i != EOS]
-        if not allowed:
-            whole[ids] = share
-            continue
-        shares = (next_logits(model, [*start, *ids])[-1][allowed] / temperature).softmax(0).tolist()
-        open_ += [((*ids, i), allows.next_state(state, i), share * p) for i, p in zip(allowed, shares, strict=True)]
-    return whole
 
 
 def test_what_is_said_of_tokens_is_the_same_in_a_stream() -> None:
@@ -431,31 +397,6 @@ def test_a_text_goes_to_the_end_of_the_context() -> None:
 # -- other features ----------------------------------------------------------------------------------------------------
 
 
-def test_what_is_taken_back_was_not_counted_on() -> None:
-    model = random_model()
-    generator = continuous(generate.text(model, sampler=samplers.multinomial(2, temperature=1.5)))
-    plain = generator("the name", rng=2, max_tokens=16)
-    text = str(plain.take([(0, 0)]))
-    options: dict[str, Any] = {
-        "max_tokens": 16,
-        "rng": 2,
-        "stop_at": text[-3:-1],
-        "policies": [policies.ban([text[10:12]]), policies.replace({text[14:15]: "ab"}, at_most=1)],
-    }
-    wanted = generator("the name", **options)
-    for draft in (Knows(rows_of(plain)), Knows(rows_of(wanted), wrong_every=5), a_model(), "lookup"):
-        assert written(wanted) == written(generator("the name", draft=draft, **options))
-
-
-def test_checks_run_on_what_is_written() -> None:
-    model = random_model()
-    schema = {"type": "array", "items": {"enum": [1, 2, 12]}, "minItems": 3, "maxItems": 3, "uniqueItems": True}
-    generator = continuous(generate.json(model, schema, sampler=samplers.multinomial(3, temperature=3.0), force=False))
-    wanted = generator("a", rng=1)
-    for draft in (Knows(rows_of(wanted), wrong_every=4), a_model(), "lookup"):
-        assert written(wanted) == written(generator("a", rng=1, draft=draft))
-
-
 def test_a_state_that_was_cut_while_tokens_were_guessed_goes_on() -> None:
     model = random_model()
     generator = generate.text(model, sampler=samplers.multinomial(temperature=1.5))
@@ -635,7 +576,7 @@ class StandIn:
     has_hint = False
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=12, deadline=None, derandomize=True)
 @given(
     share=st.sampled_from([0.0, 0.1, 0.3, 0.5, 0.7, 0.8, 0.9, 0.96, 1.0]),
     wide=st.floats(1.0, 1.5),

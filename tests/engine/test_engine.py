@@ -108,24 +108,6 @@ def test_rows_beyond_the_limit_wait_and_are_admitted_in_order(max_rows: int) -> 
         assert expected(model, text) == written(job.done[0])
 
 
-def test_rows_with_different_samplers_get_what_they_would_get_alone() -> None:
-    model = random_model()
-    chosen = [
-        samplers.greedy(),
-        samplers.multinomial(temperature=3.0),
-        samplers.multinomial(top_k=5, temperature=2.0),
-        samplers.greedy(repetition_penalty=1.5),
-        samplers.multinomial(top_p=0.9, frequency_penalty=0.5, temperature=2.0),
-    ]
-    alone = []
-    for sampler in chosen:
-        engine = Engine(model)
-        alone.append(run(engine, *submitted(engine, [job_of(model, "the name", sampler=sampler)]))[0])
-    engine = Engine(model)
-    together = run(engine, *submitted(engine, [job_of(model, "the name", sampler=sampler) for sampler in chosen]))
-    assert [row.token_ids for row in alone] == [row.token_ids for row in together]
-
-
 def submitted(engine: Engine, jobs: list[Job]) -> list[Job]:
     for job in jobs:
         engine.submit(job)

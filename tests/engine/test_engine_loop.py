@@ -301,13 +301,6 @@ def test_policies_that_exclude_each_other_are_a_dead_end() -> None:
     assert "exclude each other" in str(row.error)
 
 
-def test_masks_of_several_policies_are_intersected() -> None:
-    left = Planned(lambda state, row: [Branch(sample_mask=TokenSet.of([10, 11, 12]))])
-    right = Planned(lambda state, row: [Branch(sample_mask=TokenSet.of([11, 12, 13]))])
-    (row,) = _write(random_model(), [_ids("the")], [[left, right]], sampler=multinomial(temperature=50.0), max_tokens=40)
-    assert {11, 12} == set(row.token_ids[2:])
-
-
 def test_forced_text_goes_as_far_as_the_other_policies_agree() -> None:
     word = [20, 21, 22, 23]
     leader = Planned(lambda state, row: [Branch(ff_tokens=[word])] if state == 0 else _free(state, row))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
@@ -20,12 +19,8 @@ from outlines_cont.engine.drafting.lengths import StepCosts
 from outlines_cont.engine.drawing import kept_logits
 from outlines_cont.engine.drawing.kept_logits import KeptLogits, LargestLogits
 from outlines_cont.engine.drawing.masking import Masker
-from outlines_cont.engine.guidance import NegativeSequence
-from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.policies.constraint import _most_probable
-from outlines_cont.sampling.random_stream import RandomStream
-from outlines_cont.state.row import StateRow
 from tests.fakes import random_model, saying, scripted_model
 
 VOCAB_SIZE = 2_000
@@ -46,7 +41,7 @@ def test_masked_logits_are_those_of_the_tokens_in_the_mask(dtype: torch.dtype, m
     masks = [masks[0]] * len(masks) if is_repeated else masks
     logits = torch.randn((len(masks), VOCAB_SIZE), dtype=dtype, generator=torch.Generator().manual_seed(1))
     before, masker = logits.clone(), Masker()
-    for _ in range(2):  # the second time something is remembered
+    for _ in range(3):  # the second time something is remembered, which the third uses
         found = masker.masked(logits, masks)
         for row, mask in enumerate(masks):
             kept = torch.tensor([token_id in mask for token_id in range(VOCAB_SIZE)])
@@ -160,97 +155,6 @@ def test_the_place_is_that_of_the_largest_product(drawn: list[tuple[Fraction, in
 def test_a_log_probability_that_is_a_little_too_large_is_one() -> None:
     row: Any = SimpleNamespace(sampling_logprob=lambda index: 1e-9)
     assert _most_probable([3, 5], row) == 3
-
-
-@dataclass(eq=False)
-class Beside:
-    """What a negative asks of its row; three tokens, the last two of the piece."""
-
-    token_ids: list[int] = field(default_factory=lambda: [9, 5, 6])
-    piece_start: int = 1
-    counts: Meter = field(default_factory=Meter)
-    feeds_all: bool = True
-
-
-def fed_to(negative: NegativeSequence) -> list[int]:
-    """Feed all that is pending; the logits after token i of the sequence are i + 1."""
-    chunk, start = negative.chunk(), negative.cached
-    assert len(chunk) == negative.num_pending
-    negative.fed(len(chunk), {at: torch.tensor([start + at + 1.0]) for at in negative.wanted(len(chunk))})
-    return chunk
-
-
-def known(negative: NegativeSequence) -> float:
-    assert negative.is_ready
-    assert negative.logits is not None
-    return float(negative.logits)
-
-
-def test_it_is_the_negative_prompt_and_the_tokens_of_the_piece() -> None:
-    row = Beside()
-    negative = NegativeSequence(StateRow.of_prompt([1, 2, 3], RandomStream(0)), row, 2, 1.0)
-    assert (negative.length, negative.wanted(9)) == (5, [2, 3, 4])
-    assert fed_to(negative) == [1, 2, 3, 5, 6]
-    assert (known(negative), negative.num_pending, row.counts.fed_tokens) == (5, 0, 5)
-    row.token_ids.append(7)
-    negative.append(7)
-    assert not negative.is_ready
-    row.feeds_all = False
-    assert (negative.num_pending, negative.chunk()) == (0, [])
-    row.feeds_all = True
-    assert fed_to(negative) == [7]
-    assert known(negative) == 6
-
-
-def test_what_is_expected_is_fed_behind_it_and_held_until_something_else_comes() -> None:
-    row = Beside()
-    negative = NegativeSequence(StateRow.of_prompt([1, 2, 3], RandomStream(0)), row, 4, 1.0)
-    negative.expect([7, 8, 4])
-    assert fed_to(negative) == [1, 2, 3, 5, 6, 7, 8, 4]
-    assert (negative.cached, negative.feed.held, known(negative)) == (5, 8, 5)
-    row.token_ids.append(7)
-    negative.append(7)
-    assert (negative.cached, negative.feed.held, known(negative)) == (6, 8, 6)
-    fork_row = Beside([*row.token_ids])
-    fork = negative.fork(fork_row)
-    row.token_ids.append(9)
-    negative.append(9)
-    assert (negative.cached, negative.feed.held, negative.chunk()) == (6, 6, [9])
-    fork_row.token_ids.append(8)
-    fork.append(8)
-    assert (fork.cached, fork.feed.held, known(fork)) == (7, 8, 7)
-
-
-def test_going_back_lets_go_of_what_was_expected_and_needs_no_forward_where_logits_are_kept() -> None:
-    row = Beside()
-    negative = NegativeSequence(StateRow.of_prompt([1, 2, 3], RandomStream(0)), row, 4, 1.0)
-    negative.expect([7, 8])
-    fed_to(negative)
-    row.token_ids = [9, 5]
-    negative.rewind()
-    assert (negative.cached, negative.feed.held, negative.num_pending, negative.is_ready) == (4, 4, 0, False)
-    negative.need_logits(TokenSet.all)
-    assert known(negative) == 4
-    assert float(negative.logits_before(2) or 0) == 4
-    assert negative.logits_before(3) is None
-
-
-def test_what_is_lost_is_fed_again() -> None:
-    row = Beside()
-    negative = NegativeSequence(StateRow.of_prompt([1, 2, 3], RandomStream(0)), row, 0, 1.0)
-    negative.expect([7, 8])
-    fed_to(negative)
-    negative.lose(6)
-    assert (negative.cached, negative.feed.held, row.counts.recomputed_tokens) == (5, 5, 2)
-    negative.lose(2)
-    assert fed_to(negative) == [3, 5, 6, 7, 8]
-    row.token_ids = [9, 5]
-    negative.rewind()
-    negative.need_logits(TokenSet.all)
-    assert fed_to(negative) == [5]
-    assert known(negative) == 4
-    negative.restore()
-    assert (negative.cached, negative.feed.held, negative.is_ready) == (0, 0, False)
 
 
 QUOTE, COMMA, A, B = 1, 2, 3, 4

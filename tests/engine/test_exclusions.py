@@ -324,7 +324,7 @@ def outcome(row: Row) -> Ids | None:
     return None
 
 
-@settings(max_examples=150)
+@settings(max_examples=80)
 @given(SEEDS, SEEDS, st.booleans())
 def test_what_is_possible_is_found_and_what_is_not_fails(language_seed: int, seed: int, forces: bool) -> None:
     language = Language(language_seed)
@@ -341,7 +341,7 @@ POLICIES = st.lists(
 )
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(SEEDS, SEEDS, POLICIES, st.booleans(), st.integers(0, 2), st.sampled_from(["once", "twice", "fork"]))
 # One policy lets pass what it may not refuse, and the other has the row go back behind that.
 @example(345, 0, [(0, False, None, None, False), (145, False, 0, None, True)], False, 0, "once")

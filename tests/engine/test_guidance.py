@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import gc
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -15,24 +14,10 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_cont import (
-    Branch,
-    Guidance,
-    Policy,
-    RowView,
-    SequenceState,
-    TokenSet,
-    continuous,
-    engine_of,
-    generate,
-    models,
-    policies,
-    samplers,
-)
+from outlines_cont import Guidance, SequenceState, continuous, engine_of, generate, models, policies, samplers
 from outlines_cont.engine.drafting.lengths import StepCosts
 from outlines_cont.engine.guidance import guided_logits
 from outlines_cont.errors import ContextLengthError, EmptyPrompt, IncompleteOutput, InvalidLogits, KVBudgetError, OptionError, UnknownOption
-from outlines_cont.generation.call import Call
 from outlines_cont.generation.options import Options
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.sampling import TokenCounts
@@ -117,45 +102,6 @@ def test_log_probabilities_are_the_models_and_sampled_ones_those_of_the_guided_l
         for at in range(start, len(ids)):
             law = by_hand(model, ids[:at], [*negative, *ids[start:at]], GREEN.scale)[text].log_softmax(-1)
             assert float(law[text.index(ids[at])]) == pytest.approx(row.sampling_logprobs[at], abs=1e-9)
-
-
-def test_sampled_texts_have_the_law_of_an_enumeration() -> None:
-    texts, scale, count = ["xy", "xz", "y", "yzx", "z"], 2.0, 400
-    tokenizer = FakeTokenizer()
-    x, y, z = (tokenizer._ids[letter] for letter in (b"x", b"y", b"z"))
-    tables = {
-        b"+": {b"": {x: 1.0, y: 0.3, z: -0.5}, b"x": {y: 0.2}, b"y": {z: 0.7}, b"yz": {EOS: 3.0}},
-        b"-": {b"": {x: 1.2, z: -1.0}, b"x": {y: -0.9, z: 0.4}, b"y": {z: -0.3}},
-    }
-
-    def script(ids: list[int]) -> dict[int, float]:
-        data = tokenizer.text_bytes(ids)
-        return tables.get(data[:1], {}).get(data[1:], {})
-
-    model = scripted_model(script)
-
-    def logprob(name: bytes, prefix: bytes, token_id: int) -> float:
-        logits = torch.zeros(model.vocab_size, dtype=torch.float64)
-        for some_id, value in tables[name].get(prefix, {}).items():
-            logits[some_id] = value
-        return float(logits.log_softmax(-1)[token_id])
-
-    def law(prefix: str) -> dict[str, float]:
-        """What may follow, and how probable it is; the empty text is the end."""
-        following = {text[len(prefix) :][:1] for text in texts if text.startswith(prefix)}
-        ids = {text: tokenizer._ids[text.encode()] if text else EOS for text in following}
-        odds = {
-            text: math.exp(scale * logprob(b"+", prefix.encode(), token_id) + (1 - scale) * logprob(b"-", prefix.encode(), token_id))
-            for text, token_id in ids.items()
-        }
-        return {text: x / sum(odds.values()) for text, x in odds.items()}
-
-    expected = {text: math.prod(law(text[:at])[text[at]] for at in range(len(text))) * law(text)[""] for text in texts}
-    assert sum(expected.values()) == pytest.approx(1)
-    generator = generate.choice(model, texts, sampler=samplers.multinomial(count), force=False)
-    found = Counter(continuous(generator)("+", rng=1, guidance=Guidance("-", scale)).values[0])
-    for text, p in expected.items():
-        assert abs(found[text] / count - p) < 4 * math.sqrt(p * (1 - p) / count), (text, found, expected)
 
 
 def test_rows_of_a_batch_are_what_they_are_alone() -> None:
@@ -536,68 +482,3 @@ def test_a_row_frees_what_its_negative_prompt_has_taken() -> None:
     assert state.nbytes < 1.25 * other.nbytes
     del state
     assert model.kv_store.nbytes == 0
-
-
-class Impatient(Policy[None]):
-    """Interrupts some of the steps in which it is asked, and then ever fewer: a step that asks it often comes to its end, too."""
-
-    calls, breaks, gap = 0, 7, 7
-
-    def initial(self, row: RowView) -> None:
-        return None
-
-    def branches(self, state: None, row: RowView) -> list[Branch]:
-        kind = type(self)
-        kind.calls += 1
-        if kind.calls == kind.breaks:
-            kind.breaks, kind.gap = kind.breaks + kind.gap, kind.gap + 1
-            raise KeyboardInterrupt
-        return [Branch(sample_mask=TokenSet.all)]
-
-    def advance(self, state: None, token_id: int) -> None:
-        return None
-
-
-@pytest.mark.parametrize("seed", [0, 2])
-def test_guesses_bans_and_interrupts_leave_the_text_as_it_is(seed: int) -> None:
-    model, guidance = models.from_transformers(random_network("llama"), FakeTokenizer()), (GREEN, Guidance("a", -1))
-    draw = samplers.multinomial(temperature=2.0) if seed else samplers.greedy()
-    made = generate.regex(model, "[ab]{14}", sampler=draw, force=False)
-    steering = (policies.ban(["aab", "babb", "bbb"], max_retries=200),)
-
-    def begun(**options: Any) -> Call:
-        return Call(made, ["the", "name"], Options(guidance=guidance, **options), rng=[seed, seed + 9])
-
-    def written(run: Call) -> list[tuple[int, ...]]:
-        return [row.token_ids for group in run.state().rows for row in group if row.error is None]
-
-    plain = begun(policies=steering)
-    plain.finished_state()
-    expected = written(plain)
-    assert len(expected) == 2
-    draft = Copied(expected[seed % 2])
-    run = begun(policies=(*steering, Impatient()), draft=draft)
-    _run_with_interrupts(model, run, every=5)
-    assert expected == written(run)
-
-
-def _run_with_interrupts(model: HuggingFaceModel, run: Call, every: int) -> None:
-    """Run to the end, with one of `every` forwards interrupted, then ever fewer: steps that take more come to their end, too."""
-    forward, calls, breaks, gap = model.forward, 0, 2, every
-
-    def sometimes(*arguments: Any) -> torch.Tensor:
-        nonlocal calls, breaks, gap
-        calls += 1
-        if calls == breaks:
-            breaks, gap = breaks + gap, gap + 1
-            raise KeyboardInterrupt
-        return forward(*arguments)
-
-    job = run._make_job()
-    engine_of(model).submit(job)
-    with mock.patch.object(model, "forward", sometimes):
-        while not job.is_over:
-            with suppress(KeyboardInterrupt):
-                engine_of(model).advance(job)
-    run.collect()
-    assert calls > 5

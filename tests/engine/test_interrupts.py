@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import outlines_cont
-from outlines_cont import Engine, Guidance, continuous, control, generate, models, samplers
+from outlines_cont import Engine, Guidance, continuous, control, generate, models, policies, samplers
 from outlines_cont.control import Branch, Replay, TokenSet, fixed, fork, gen, shared
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.generation.call import Call
@@ -84,7 +84,8 @@ def _runs(model: HuggingFaceModel) -> list[Call]:
                                "uniqueItems": True}, sampler=samplers.multinomial(temperature=3.0)), "no",
          {"rng": 3, "draft": random_model()}),
         (generate.regex(model, "[a-d]{2,4} is", sampler=samplers.multinomial()), "no",
-         {"rng": 5, "guidance": Guidance("yes", 2), "draft": random_model()}),
+         {"rng": 5, "guidance": Guidance("yes", 2), "draft": random_model(),
+          "policies": (policies.ban(["ab", "ca", "dd"], max_retries=200),)}),
         (generate.choice(model, ["yes", "no", "an"], sampler=beams, force=False), "a", {"rng": 4}),
     ]  # fmt: skip
     return [

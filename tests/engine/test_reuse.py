@@ -41,7 +41,7 @@ _STEPS = st.lists(
 )
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=10, deadline=None)
 @given(
     _STEPS,
     st.sampled_from([0, 25, 400]),

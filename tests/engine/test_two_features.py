@@ -24,10 +24,9 @@ from outlines_cont.policies.policy import RowView
 from outlines_cont.samplers import DRY, XTC, Mirostat, greedy
 from outlines_cont.state.row import WRITTEN, StateRow
 from tests import rows
-from tests.engine.test_engine import TEXTS, job_of, run
 from tests.engine.test_engine_loop import Planned, _ids
 from tests.fakes import EOS, FakeTokenizer, random_model, random_network, saying, scripted_model
-from tests.oracle import greedy_ids, next_logits
+from tests.oracle import next_logits
 from tests.plain_loop import PlainRow
 from tests.sampling_oracle import plain_law
 
@@ -206,18 +205,6 @@ def test_beams_that_go_on_are_the_same_however_few_rows_may_run(monkeypatch: pyt
     assert [list(wanted), wanted.weights.tolist()] == [list(found := second(first(prompts))), found.weights.tolist()]
 
 
-def test_a_greedy_row_draws_no_number_beside_rows_that_do() -> None:
-    model = random_model()
-    engine = Engine(model)
-    chosen = [greedy(), samplers.multinomial(temperature=2.0), greedy(frequency_penalty=1.0)]
-    jobs = [job_of(model, text, sampler=sampler) for text, sampler in zip(TEXTS, chosen, strict=False)]
-    for job in jobs:
-        engine.submit(job)
-    drawn = [row.stream.drawn for row in run(engine, *jobs)]
-    assert drawn[0] == drawn[2] == 0
-    assert drawn[1] > 0
-
-
 @pytest.mark.parametrize("sampler", [greedy(repetition_penalty=1.6), greedy(frequency_penalty=2.0, presence_penalty=1.0)], ids=str)
 def test_forks_are_penalised_by_what_each_of_them_holds(sampler: samplers.Greedy) -> None:
     model, prompt = random_model(), _ids("the name the")
@@ -338,20 +325,6 @@ def test_a_stop_text_at_the_border_of_a_token_costs_none_before_it(prompt: str, 
     assert int(cut.cached) == start + at
 
 
-def test_text_that_is_forced_depends_on_what_stands_before_it_and_on_nothing_else() -> None:
-    model = random_model()
-    write = generate.choice(model, ["theory"])
-    prompts = ["a ", "a", "(", "the", "é"]
-    together = [list(row.token_ids) for prompt in prompts for row in continuous(write)(prompt).rows[0]]
-    for prompt, ids in zip(prompts, together, strict=True):
-        before = model.tokenizer.encode(prompt, add_special_tokens=True)
-        assert before + model.tokenizer.encode_inside("theory", before) == ids
-    alone = [continuous(generate.choice(model, ["theory"]))(prompt).rows[0][0].token_ids for prompt in reversed(prompts)]
-    assert together == [list(ids) for ids in reversed(alone)]
-    spelled = {tuple(model.tokenizer.encode_inside("theory", model.tokenizer.encode(prompt))) for prompt in prompts}
-    assert len(spelled) == 2  # a word that goes on is spelled otherwise than one that begins
-
-
 class Odd:
     """A number is odd."""
 
@@ -401,16 +374,3 @@ def test_an_end_of_text_lifts_a_constraint_only_where_the_text_is_whole() -> Non
         conversation.prompt([EOS])
         conversation.prompt("free again")
         assert conversation.text.endswith("12free again")
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_after_a_rewind_one_token_is_read_once_more_for_its_logits(count: int) -> None:
-    with BatchedExecutor(random_model()) as executor:
-        conversation = executor.create("the name of the rose")
-        assert executor.infer() == len(conversation)
-        conversation.rewind(count)
-        with random_model().meter() as meter:
-            assert executor.infer() == 1
-        assert meter.fed_tokens == 1
-        assert torch.allclose(next_logits(random_model(), conversation.token_ids)[-1], conversation.logits(), atol=1e-6)
-        assert greedy_ids(random_model(), conversation.token_ids, 1) == [conversation.sample()]

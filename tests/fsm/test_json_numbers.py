@@ -10,7 +10,6 @@ from random import Random
 from typing import Any
 
 import jsonschema
-import pytest
 from hypothesis import HealthCheck, example, given, note, settings
 from hypothesis import strategies as st
 
@@ -221,31 +220,3 @@ def test_states_of_multiples_are_alive_where_a_listed_number_begins_so(decimals:
         assert automaton.is_accepting(state) == (text in found), text
         stack += [(text + chr(byte), target) for byte, target in automaton.moves(state).items()]
     assert reached == {text[:size] for text in found for size in range(len(text) + 1)}
-
-
-@pytest.mark.parametrize("decimals", [0, 1, 3])
-@pytest.mark.parametrize("step", STEPS)
-def test_a_beginning_of_a_multiple_is_never_a_dead_end(step: str, decimals: int) -> None:
-    automaton = Automaton(multiples(Fraction(step), decimals, 15))
-    texts = {automaton.initial_state: b""}
-    stack = [automaton.initial_state]
-    while stack:
-        state = stack.pop()
-        moves = automaton.moves(state)
-        assert moves or automaton.is_accepting(state), texts[state]
-        for byte, target in moves.items():
-            if target not in texts and len(texts[state]) < 4:
-                texts[target] = texts[state] + bytes((byte,))
-                stack.append(target)
-    assert len(texts) > 3
-
-
-@pytest.mark.parametrize("low", ["minimum", "exclusiveMinimum"])
-@pytest.mark.parametrize("high", ["maximum", "exclusiveMaximum"])
-def test_a_number_between_two_bounds_may_end_at_each_of_its_digits(low: str, high: str) -> None:
-    for least in (0.25, 1.5):
-        for most in (2, 2.5, 3):
-            schema = {"type": "number", low: least, high: most}
-            accepts, valid = json_schema(schema).accepts, jsonschema.Draft202012Validator(schema).is_valid
-            texts = [text for n in range(16) for text in {json.dumps(n / 4), json.dumps(n / 4).removesuffix(".0")}]
-            assert [t for t in texts if valid(json.loads(t))] == [t for t in texts if accepts(t)], schema

@@ -22,7 +22,6 @@ from fsm import BudgetExceeded, EmptyLanguage, SchemaError, regex
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.limits import Limits
 from fsm.schema import json_schema
-from fsm.schema.model import for_both_engines
 from tests.walks import random_text
 
 
@@ -235,25 +234,6 @@ def test_every_limit_has_a_name_and_can_be_raised() -> None:
         assert name == caught.value.limit
         assert name in str(caught.value)
         json_schema(schema, limits=Limits(**{name: enough}))
-
-
-def test_the_limits_are_those_that_the_documentation_promises() -> None:
-    assert dataclasses.asdict(Limits()) == {
-        "max_schema_characters": 10_000_000,
-        "max_grammar_characters": 100_000,
-        "max_templates": 1_000,
-        "max_left_recursion": 64,
-        "max_depth": 100,
-        "max_nesting": 64,
-        "max_subschemas": 100_000,
-        "max_alternatives": 10_000,
-        "max_properties": 10_000,
-        "max_key_kinds": 64,
-        "max_enum_values": 100_000,
-        "max_pattern_length": 10_000,
-        "max_number_digits": 1_000,
-        "max_work": 120_000,
-    }
 
 
 @pytest.mark.parametrize(("count", "level"), [(8, "exact"), (9, "checked")])
@@ -513,12 +493,6 @@ def test_whatever_passes_its_checks_passes_pydantic(annotation: Any, has_checks:
 )
 def test_types_are_closed_unless_they_allow_more_and_a_tag_is_required(annotation: Any, good: list[str], bad: list[str]) -> None:
     assert_texts(annotation, good, bad)
-
-
-def test_patterns_are_narrowed_for_the_engines_of_pydantic() -> None:
-    assert for_both_engines(r"^\D\d[\d]$") == r"^[^\p{Nd}\p{Cn}]\d[\d]$"
-    assert for_both_engines(r"[^a\d]") == r"[^a\p{Nd}\p{Cn}]"
-    assert for_both_engines(r"\\D\]") == r"\\D\]"
 
 
 CROSSED = {"type": "integer", "minimum": 5, "maximum": 3}

@@ -190,19 +190,20 @@ SOME_BOUNDS = st.fixed_dictionaries({}, optional={name: st.sampled_from(small) f
 
 
 @settings(relaxed, max_examples=80)
-@given(DOCUMENTS, SOME_BOUNDS, st.lists(values(), min_size=4, max_size=8), st.booleans())
+@given(DOCUMENTS, SOME_BOUNDS, st.lists(values(), min_size=4, max_size=8), st.booleans(), st.sampled_from([60, 500, Limits().max_work]))
 @example(
     {"anyOf": [{"minimum": 1}, {"maxLength": 1}], "oneOf": [{"type": "string"}, {"not": {"const": 3}}]},
     {"MAX_JOINED": 0},
     ["a", "ab", 0, 2, 3],
     False,
+    Limits().max_work,
 )
 def test_texts_are_accepted_exactly_if_valid_whatever_is_left_to_checks(
-    schema: Any, bounds: dict[str, int], found: list[Any], strict: bool
+    schema: Any, bounds: dict[str, int], found: list[Any], strict: bool, most: int
 ) -> None:
     try:
         with patch.multiple(cases, **{"MAX_EXACT": cases.MAX_EXACT} | bounds):
-            expression = json_schema(schema, key_order="any", strict=strict)
+            expression = json_schema(schema, key_order="any", strict=strict, limits=Limits(max_work=most))
     except EmptyLanguage:
         assert not any(is_valid(schema, value) for value in found)
         return
@@ -231,9 +232,9 @@ ALONE: dict[str, list[Any]] = {
     "type": ["integer", "number", ["string", "null"]],
     "enum": [[1, "a", None, [1], {"a": 1}]],
     "const": [{"a": 1, "b": 1}, 0],
-    **{word: [1] for word in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "minLength", "minItems")},
+    **{word: [1] for word in ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum")},
     **{word: [0, 1, 2] for word in ("maxLength", "maxItems", "maxProperties")},
-    "minProperties": [1, 2],
+    **{word: [1, 2] for word in ("minLength", "minItems", "minProperties")},
     "multipleOf": [2, 0.5],
     "pattern": ["^a", "b$"],
     "items": [{"type": "integer"}, False],

@@ -16,7 +16,6 @@ from fsm.terms import node as nodes
 from fsm.terms.members import FieldList, fields
 from fsm.terms.node import EMPTY, Node
 from fsm.tokens import mask_strategies, walk
-from fsm.tokens.character_loop import CharacterLoop
 from fsm.tokens.mask_strategies import BELOW, STRATEGIES, MaskMaker, Strategy, mask_key
 from fsm.tokens.sparse_product import SparseProduct, SparseProducts
 from fsm.tokens.trie import Trie
@@ -174,7 +173,7 @@ RESTS = st.one_of(literals(b",", b", ", b"}", b"1", b".5}", b"e1"), terms(2))
 
 
 @given(terms(), TEXTS, st.integers(0, 40))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_a_prefix_lists_what_stays_inside_and_where_it_may_end(term: nodes.Node, texts: list[bytes], start: int) -> None:
     trie = Trie(texts)
     automaton = SparseProducts(trie, 1 << 20, Automaton)._narrow_automaton(term)
@@ -206,7 +205,7 @@ def path(trie: Trie, node: int) -> bytes:
 
 @at_least(20)
 @given(terms(), RESTS)
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_a_term_is_its_prefix_and_what_comes_after(term: nodes.Node, rest: nodes.Node) -> None:
     whole = nodes.concat(term, rest)
     found = as_prefix(whole)
@@ -329,7 +328,7 @@ SOURCES: dict[str, tuple[st.SearchStrategy[Expression], st.SearchStrategy[list[b
 def test_a_mask_is_what_a_walk_of_every_token_finds(name: str, data: st.DataObject) -> None:
     languages, texts = SOURCES[name]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(CharacterLoop, "sweeps_before_grouping", data.draw(st.sampled_from([0, 1, 24])))
+        patch.setattr(Vocabulary, "sweeps_before_exits", data.draw(st.sampled_from([0, 1, 24])))
         patch.setattr(walk, "MAX_TAIL_NODES", data.draw(st.sampled_from([0, walk.MAX_TAIL_NODES])))
         patch.setattr(Vocabulary, "walks_before_a_loop", data.draw(st.sampled_from([0, 0, Vocabulary.walks_before_a_loop])))
         if data.draw(st.booleans()):  # let no narrow walk come before

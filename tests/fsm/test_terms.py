@@ -304,3 +304,22 @@ def test_several_bytes_that_are_read_at_once_lead_where_they_lead_one_by_one(
                 nodes.intersection((one, nodes.complement(other))) for one, other in ((node, expected), (expected, node))
             )
             assert not plain.is_inhabited(same)
+
+
+A, B = nodes.literal(b"a"), nodes.literal(b"b")
+
+
+def test_a_term_is_shown_with_its_kind() -> None:
+    assert (repr(A), repr(Kind.LITERAL)) == (f"<literal {A.serial}>", "Kind.LITERAL")
+
+
+def test_terms_without_texts_stay_without() -> None:
+    assert nodes.byte_set(0) is nodes.EMPTY
+    assert nodes.munch(nodes.EMPTY, A, B) is nodes.munch(A, nodes.EMPTY, B) is nodes.EMPTY
+    assert nodes.munch(nodes.EPSILON, A, nodes.EMPTY) is nodes.munch(nodes.EPSILON, A, nodes.EPSILON) is A
+    assert Derivatives().is_inhabited(nodes.munch(A, B, nodes.EMPTY))
+    assert not Derivatives().is_inhabited(nodes.EMPTY)
+
+
+def test_what_is_left_as_soon_as_it_cannot_go_on_is_shown_as_its_parts() -> None:
+    assert render(nodes.munch(nodes.repeat(A, 1), B, nodes.EMPTY)) == render(nodes.concat(nodes.repeat(A, 1), B))

@@ -272,3 +272,11 @@ def test_a_token_that_leaves_a_loop_may_run_through_more_rounds_than_any_that_st
     assert 257 in exact.allowed_token_ids(exact.initial_state)
     narrow = TokenFSM(regex("[ !#-~]?") + regex('"x'), vocabulary)
     assert 257 not in narrow.allowed_token_ids(narrow.initial_state)
+
+
+def test_what_is_shown_says_what_it_is() -> None:
+    vocabulary = Vocabulary([b"a", b"b", b""], [2])
+    assert "Vocabulary(3 tokens, eos_token_ids=" in repr(vocabulary)
+    made = TokenFSM(regex("a"), vocabulary)
+    assert f"TokenFSM({made.expression!r}, {vocabulary!r})" == repr(made)
+    assert vocabulary.nbytes == vocabulary.trie.nbytes + vocabulary.cache_nbytes > 0

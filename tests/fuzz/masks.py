@@ -11,7 +11,6 @@ import itertools
 import math
 import sys
 import traceback
-import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -28,7 +27,6 @@ from fsm.bitmask import to_ids
 from fsm.terms import node as nodes
 from fsm.terms.node import Kind
 from fsm.tokens import mask_strategies, walk
-from fsm.tokens.character_loop import CharacterLoop
 from fsm.tokens.mask_strategies import BELOW, STRATEGIES, MaskMaker
 from fsm.tokens.trie import Trie
 from tests.fuzz.languages import build, draw, is_valid, smaller
@@ -41,7 +39,7 @@ _PIECES = ["a", "b", "ab", "z", "yes", "no", " ", "  ", "é", "1", "12", ".", ",
 _SETTINGS: list[list[tuple[Any, str, Any]]] = [
     [],
     [],
-    [(Vocabulary, "walks_before_a_loop", 0), (CharacterLoop, "sweeps_before_grouping", 0)],
+    [(Vocabulary, "walks_before_a_loop", 0), (Vocabulary, "sweeps_before_exits", 0)],
     [(mask_strategies, "_is_narrow", lambda maker, state: False), (walk, "MAX_TAIL_NODES", 0)],
 ]
 """What is set for a walk, so that each strategy is the one that is used now and then."""
@@ -207,8 +205,6 @@ class _Walk:
             self._counts.of["with too many states"] += 1
             return None
         received = self._mask()
-        if received is None:
-            return None
         ends = list(self._vocabulary.eos_token_ids) if self._oracle.is_accepting(self._at) else []
         self._same("the mask", sorted({*expected, *ends}), received)
         if with_strategies:
@@ -216,19 +212,13 @@ class _Walk:
         self._follow(expected)
         return expected
 
-    def allowed(self) -> list[int] | None:
-        """The tokens that go on, by the mask alone; None where it has short tokens only."""
-        received = self._mask()
-        return None if received is None else [token_id for token_id in received if self._vocabulary.tokens[token_id]]
+    def allowed(self) -> list[int]:
+        """The tokens that go on, by the mask alone."""
+        return [token_id for token_id in self._mask() if self._vocabulary.tokens[token_id]]
 
-    def _mask(self) -> list[int] | None:
-        """The ids of the mask, which is kept to be made again; None where it has short tokens only."""
-        with warnings.catch_warnings(record=True) as warned:
-            warnings.simplefilter("always", RuntimeWarning)
-            words = self.fsm.bitmask(self.state)
-        if warned:
-            self._counts.of["masks of short tokens only"] += 1
-            return None
+    def _mask(self) -> list[int]:
+        """The ids of the mask, which is kept to be made again."""
+        words = self.fsm.bitmask(self.state)
         self.masks[self.state] = words.tobytes()
         return to_ids(words).tolist()
 

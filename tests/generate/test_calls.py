@@ -197,16 +197,6 @@ def test_a_policy_that_calls_its_own_model_fails_and_the_engine_goes_on() -> Non
     assert write("the", max_tokens=3) == write("the", max_tokens=3, policies=[Planned(_free)])
 
 
-def test_a_program_whose_forks_were_all_cancelled_has_no_state() -> None:
-    async def script() -> None:
-        await control.gen(regex="[a-z]{40}")
-
-    program = control.start(random_model(), script, "the")
-    program.cancel()
-    with pytest.raises(ScriptError, match="got only cancelled ones"):
-        assert program.result().state
-
-
 def test_what_leaves_a_controller_as_no_error_is_one_of_the_program() -> None:
     class Exits(control.Controller):
         def mid_process(self, branch_index: int, last_backtrack: int, last_append: list[int]) -> list[Branch]:

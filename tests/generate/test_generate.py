@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import fsm
-from outlines_cont import SequenceState, continuous, generate, models, policies, samplers
+from outlines_cont import continuous, generate, models, policies, samplers
 from outlines_cont.errors import (
     ContextLengthError,
     EmptyPrompt,
@@ -110,14 +110,6 @@ def test_values_are_nested_by_batch_and_sample_without_dimensions_of_one() -> No
 
 def _shape(values: Any) -> tuple[int, ...]:
     return (len(values), *_shape(values[0])) if isinstance(values, list) else ()
-
-
-def test_samples_of_one_prompt_feed_it_once() -> None:
-    model = random_model()
-    prompts = ["the name of the", "a"]
-    with model.meter() as meter:
-        generate.text(model, sampler=samplers.multinomial(4, temperature=3.0))(prompts, max_tokens=1, rng=1)
-    assert sum(len(model.tokenizer.encode(p, add_special_tokens=True)) for p in prompts) == meter.fed_tokens
 
 
 def test_every_end_of_text_ends_a_piece() -> None:
@@ -353,20 +345,6 @@ def test_a_model_without_an_end_takes_no_constraint_and_text_only_with_a_limit()
     assert generate.text(model)(">", stop_at="s") == "ye"
 
 
-def test_bad_constraints_are_refused_when_the_generator_is_made() -> None:
-    model = random_model()
-    with pytest.raises(fsm.FSMError):
-        generate.choice(model, [])
-    with pytest.raises(fsm.RegexSyntaxError):
-        generate.regex(model, "(ab")
-    with pytest.raises(fsm.UnsupportedRegex):
-        generate.regex(model, r"(a)\1")
-    with pytest.raises(fsm.SchemaError):
-        generate.json(model, {"type": "strnig"})
-    with pytest.raises(fsm.EmptyLanguage):
-        generate.fsm(model, fsm.regex("a") & fsm.regex("b"))
-
-
 def test_a_vocabulary_that_cannot_spell_the_language_is_refused() -> None:
     tokenizer = FakeTokenizer()
     tokenizer.token_bytes = tuple(None if data and b"z" in data else data for data in tokenizer.token_bytes)
@@ -428,33 +406,10 @@ def test_a_sampler_of_n_takes_a_state_of_one_sample_or_of_n_and_other_samplers_k
         assert drawn(start.fork(state.num_samples), max_tokens=2) == state, "n samples of one are one of each of its forks"
 
 
-def test_continuous_takes_a_generator() -> None:
-    with pytest.raises(TypeError, match="expected a generator, such as `generate.text"):
-        continuous(random_model())  # type: ignore[arg-type]
-
-
 def test_equal_constraints_of_a_model_are_compiled_once() -> None:
     model = random_model()
     assert generate.regex(model, "a+b").constraint is generate.regex(model, "a+b").constraint
     assert generate.regex(model, "a+b").constraint is not generate.regex(model, "a+b", force=False).constraint
-
-
-def test_a_chain_of_three_generators_on_one_state() -> None:
-    model = random_model()
-    state = continuous(generate.choice(model, ["order", "complaint"]))("Message: the name\nKind: ")
-    kinds = [state.value]
-    assert isinstance(state, SequenceState)
-    with model.meter() as meter:
-        before = len(state.rows[0][0].token_ids) - int(state.cached)
-        state = continuous(generate.json(model, Record))(state + "\nRecord: ")
-        record = state.value
-        state = continuous(generate.regex(model, r"[0-9]{4}-[0-9]{2}"))(state + "\nDue: ")
-    assert kinds[0] in ("order", "complaint")
-    assert isinstance(record, Record)
-    assert f"Message: the name\nKind: {kinds[0]}\nRecord: " in str(state)
-    assert str(state).endswith(f"\nDue: {state.value}")
-    assert before + len(state.rows[0][0].token_ids) - int(state.cached) > 0
-    assert meter.recomputed_tokens == 0
 
 
 def test_a_stop_text_inside_forced_text_counts_although_the_limit_falls_behind_it() -> None:

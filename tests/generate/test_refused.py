@@ -161,6 +161,10 @@ REFUSED: list[tuple[Make, str | None, str]] = [
         for wrong in ("gpt2", ["a"], None)
     ),
     (lambda: generate.fsm(TINY, 5), None, "got int"),  # type: ignore[arg-type]
+    (lambda: generate.choice(TINY, []), None, "at least one"), (lambda: generate.regex(TINY, "(ab"), None, "unclosed|unterminated|missing"),
+    (lambda: generate.regex(TINY, r"(a)\1"), None, "back-reference"), (lambda: generate.json(TINY, {"type": "strnig"}), None, "'string'"),
+    (lambda: generate.fsm(TINY, fsm.regex("a") & fsm.regex("b")), None, "no text satisfies"),
+    (lambda: continuous(TINY), None, "expected a generator, such as `generate.text"),  # type: ignore[call-overload]
     (lambda: models.transformers(""), None, "hub id"),
     *((lambda d=d: models.tiny(device=d), None, f"such as 'cpu', 'cuda'.*got {d!r}") for d in ("gpu", "", "cuda:x")),
     *_with((partial(models.from_transformers, random_network("llama"), FakeTokenizer()),), "kv_budget_bytes",
@@ -306,7 +310,7 @@ def test_a_bias_is_bounded_for_every_token(make: Callable[..., Any]) -> None:
         ("max_batch_tokens", 1, lambda value: Engine(random_model(), max_batch_tokens=value)),
         *(
             (name, 1, lambda value, name=name: control.Budget(**{name: value}))
-            for name in ("tokens", "steps", "forks", "kv_bytes", "seconds", "callback_seconds")
+            for name in ("tokens", "steps", "forks", "kv_bytes", "seconds", "callback_seconds", "characters")
         ),
     ],
 )

@@ -43,19 +43,6 @@ def test_two_parts_are_the_whole(rows: int, heads: tuple[int, int], count: int, 
         assert_close(out[seen], wanted[seen], 1e-12)
 
 
-def test_a_part_with_nothing_visible_changes_nothing() -> None:
-    query, keys, values = (torch.randn(2, 2, 3, 4) for _ in range(3))
-    mask = torch.zeros(2, 1, 1, 3)
-    mask[1] = -torch.inf
-    out, norm = attend(query, keys, values, 0.5, None)
-    empty, empty_norm = attend(query, keys, values, 0.5, mask)
-    assert bool((empty_norm[1] == -torch.inf).all())
-    merged, merged_norm = _merge(out, norm, empty, empty_norm, None)
-    assert torch.equal(merged[1], out[1])
-    assert torch.equal(merged_norm[1], norm[1])
-    assert not torch.equal(merged[0], out[0]) or torch.equal(empty[0], out[0])
-
-
 def test_the_attention_of_the_user_is_back_after_the_block_and_after_an_error() -> None:
     config = random_network("llama").config
     with prefix_attention_of(config), prefix_attention_of(config):

@@ -152,16 +152,6 @@ def test_a_batch_that_is_over_keeps_nothing_from_being_evicted() -> None:
     assert [len(part.buffer.users) for part in share.parts] == [0]
 
 
-def test_memory_is_freed_with_the_last_row_that_uses_it() -> None:
-    model = random_model("llama")
-    batch = KVBatch(model, [None])
-    batch.feed([[3, 4, 5]], [[2]])
-    shares = batch.release_all()
-    assert model.kv_store.nbytes > 0
-    del batch, shares
-    assert model.kv_store.nbytes == 0
-
-
 def test_a_budget_evicts_what_was_used_least_recently_and_refuses_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     model = random_model("llama")
 

@@ -20,9 +20,10 @@ from pydantic import BaseModel, Field
 from outlines_cont import continuous, engine_of, generate, models, pipelines, samplers
 from outlines_cont.engine.engine import Engine
 from outlines_cont.errors import OptionError, UnknownOption
+from outlines_cont.events.json_paths import byte_ranges, leaves
 from outlines_cont.pipelines import Failure, Outcome, RowError, SetupError
 from outlines_cont.pipelines.calibration import agreement
-from outlines_cont.pipelines.record_schema import RecordSchema, byte_ranges, leaves
+from outlines_cont.pipelines.record_schema import RecordSchema
 from outlines_cont.state.row import FORCED
 from tests.fakes import EOS, FakeTokenizer, random_model, scripted_model
 

@@ -8,13 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from pydantic import BaseModel, field_validator
 
 import fsm
 from outlines_cont import SequenceState, continuous, control, generate, models, policies, samplers
 from outlines_cont.errors import BanImpossible, IncompleteOutput, OptionError
-from tests.fakes import EOS, FakeTokenizer, random_model, random_network, saying, scripted_model
+from tests.fakes import EOS, FakeTokenizer, random_model, saying, scripted_model
 
 IDS = {data: token_id for token_id, data in enumerate(FakeTokenizer().token_bytes) if data}
 MESSAGE = "Message: Hello, this is Marta Keller. Please send 12 desk lamps to Porto by 2031-05-14.\nRecord: "
@@ -84,20 +83,6 @@ WRITTEN: dict[str, tuple[str, tuple[str, ...], dict[str, Any]]] = {
 def test_the_text_goes_on_otherwise(name: str) -> None:
     expected, texts, options = WRITTEN[name]
     assert expected == written(*texts, **options)
-
-
-def test_no_random_text_holds_any_of_twenty_phrases() -> None:
-    model = random_model()
-    phrases = [
-        "the", "he", "An", "er ", "re", "ou", "is it", "a", "ab", "abc", "bc", "12", "é", "日", "{", '": ', "ng", "of", "yes", "TRUE",
-    ]  # fmt: skip
-
-    state = continuous(generate.text(model, sampler=samplers.multinomial(10)))("x>", policies=[policies.ban(phrases)], max_tokens=30, rng=5)
-
-    for row in state.rows[0]:
-        text = model.tokenizer.text_bytes(row.token_ids[row.piece.start :]).decode(errors="replace")
-        assert not any(phrase.casefold() in text.casefold() for phrase in phrases)
-    assert int(state.retries.sum()) > 10
 
 
 def test_a_factor_of_one_changes_nothing() -> None:
@@ -184,11 +169,11 @@ def test_json_parses_at_a_high_temperature_and_holds_no_phrase() -> None:
         "properties": {"a": {"type": "string", "maxLength": 12}, "b": {"enum": [1, True, None, "x"]}},
         "additionalProperties": False,
     }
-    generator = generate.json(model, schema, sampler=samplers.multinomial(40, temperature=3.0))
+    generator = generate.json(model, schema, sampler=samplers.multinomial(12, temperature=3.0))
 
     values = generator("Record: ", policies=[policies.ban(["e", "true"])], max_tokens=200, rng=3)
 
-    assert len(values) == 40
+    assert len(values) == 12
     for value in values:
         text = json.dumps(value, ensure_ascii=False)
         assert not {"e", "E"} & set(str(value.get("a", "")))
@@ -257,22 +242,6 @@ def test_a_retry_takes_no_forward_and_the_next_one_feeds_one_token() -> None:
     assert int(state.retries) == 1
 
 
-def test_log_probabilities_are_those_of_the_final_text() -> None:
-    model = random_model()
-    generator = continuous(generate.text(model, sampler=samplers.multinomial(4)))
-
-    state = generator("x>", policies=[policies.ban(["a", "e", "in", "o"])], max_tokens=15, rng=2)
-
-    assert int(state.retries.sum()) > 0
-    for row in state.rows[0]:
-        ids = list(row.token_ids)
-        with torch.no_grad():
-            logprobs = random_network("llama").cpu()(torch.tensor([ids])).logits[0].log_softmax(-1)
-        start = row.piece.start
-        expected = [float(logprobs[i - 1, ids[i]]) for i in range(start, len(ids))]
-        assert list(row.logprobs[start:]) == pytest.approx(expected)
-
-
 @pytest.mark.parametrize("cut", range(1, 14))
 def test_a_piece_that_is_cut_saved_and_resumed_is_the_same(cut: int, tmp_path: Path) -> None:
     model = random_model()
@@ -295,18 +264,6 @@ def test_a_stream_shows_nothing_that_is_taken_back() -> None:
 
     assert "".join(chunks) == "a rich field, a tap"
     assert len(chunks) > 10
-
-
-def test_who_stops_reading_leaves_the_model_as_it_was() -> None:
-    model = random_model()
-    generator = generate.text(model)
-    ban = policies.ban(["a", "e"])
-    whole = generator("x>", policies=[ban], max_tokens=15)
-
-    for _ in generator.stream("x>", policies=[ban], max_tokens=15):
-        break
-
-    assert generator("x>", policies=[ban], max_tokens=15) == whole
 
 
 # What is given.

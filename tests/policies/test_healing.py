@@ -30,7 +30,7 @@ from tests.engine.test_interrupts import _interrupted_everywhere as interrupted_
 from tests.fakes import END_OF_TURN, EOS, FAMILIES, FakeTokenizer, Script, random_model, random_network, recurrent_network, scripted_model
 from tests.healing import Spell, fitting, num_open
 from tests.oracle import ends_of
-from tests.vocabularies import sentencepiece_token_bytes, tekken_token_bytes
+from tests.vocabularies import sentencepiece_token_bytes
 
 IDS = FakeTokenizer()._ids
 TINY = "Message: Hello, this is Marta Keller from Porto. Please send 12 desk lamps by 2031-05-14.\nRecord: "
@@ -71,12 +71,6 @@ def test_a_longer_token_is_reached(prompt: str, liked: bytes, ending: list[bytes
     assert value == state.value
     assert prompt + value == str(state)
     assert ending == tokens(state)[-len(ending) :]
-
-
-def test_nothing_is_given_back_by_default() -> None:
-    model = scripted_model(liking(b" the", b"n"))
-    assert generate.text(model)("say th", max_tokens=1) == " the"
-    assert generate.text(model)("say th", max_tokens=1, heal=True) == "e"
 
 
 def test_the_bundled_model_goes_on_as_with_tokens_given_back_by_hand() -> None:
@@ -154,9 +148,8 @@ def test_half_a_character_is_completed() -> None:
     assert [b">", emoji[:2]] == tokens(state)[-2:]
 
 
-@pytest.mark.parametrize("vocabulary", [tekken_token_bytes, sentencepiece_token_bytes])
-def test_real_vocabularies_are_looked_up_as_a_scan_finds_them(vocabulary) -> None:  # type: ignore[no-untyped-def]
-    token_bytes = vocabulary()[0]
+def test_a_real_vocabulary_is_looked_up_as_a_scan_finds_it() -> None:
+    token_bytes = sentencepiece_token_bytes()[0]
     starts = TokenStarts(token_bytes)
     ids = {data: i for i, data in enumerate(token_bytes) if data}
     for spelled in ([b"see", b" http", b":"], [b"x", b" "], [b" th", b"e"], [b"n", b"\xf0", b"\x9f"], [b"{", b'"']):
@@ -243,15 +236,6 @@ def test_every_row_of_a_batch_heals_by_itself() -> None:
         alone = write(prompt, heal=True, max_tokens=5)
         assert alone.rows[0][0].token_ids == together.rows[index][0].token_ids
         assert pytest.approx(alone.rows[0][0].logprobs, abs=1e-6) == together.rows[index][0].logprobs
-
-
-def test_the_first_of_many_samples_is_the_one_alone() -> None:
-    model = random_model()
-    for prompt in ("say th", 'say "', "yes"):
-        many = continuous(generate.text(model, sampler=samplers.multinomial(3)))(prompt, heal=True, max_tokens=4, rng=2)
-        alone = continuous(generate.text(model, sampler=samplers.multinomial()))(prompt, heal=True, max_tokens=4, rng=2)
-        assert alone.rows[0][0].token_ids == many.rows[0][0].token_ids
-        assert all(text.startswith(prompt) for text in many)
 
 
 def test_of_a_state_that_was_fed_what_is_given_back_is_fed_again_once() -> None:
@@ -395,17 +379,6 @@ def test_a_prompt_that_is_read_in_parts() -> None:
 
 
 # -- what is seen ------------------------------------------------------------------------------------------------------
-
-
-def test_a_stream_shows_the_new_text_alone() -> None:
-    model = random_model()
-    for prompt in ("say th", 'say "', "12 is it t"):
-        for stop in (None, "e"):
-            texts = list(generate.text(model).stream(prompt, heal=True, max_tokens=6, stop_at=stop))
-            assert generate.text(model)(prompt, heal=True, max_tokens=6, stop_at=stop) == "".join(texts)
-    shapes = [*generate.text(model).stream(["say th", "yes"], heal=True, max_tokens=3)]
-    joined = ["".join(part) for part in zip(*shapes, strict=True)]
-    assert generate.text(model)(["say th", "yes"], heal=True, max_tokens=3) == joined
 
 
 def test_spans_show_what_is_healed() -> None:

@@ -165,6 +165,35 @@ def test_a_banned_phrase_is_not_written(model: HuggingFaceModel) -> None:
     assert_fresh(banned, model)
 
 
+@pytest.mark.parametrize(("question", "pattern"), [("Name a colour.", "[A-Za-z ]+"), ("What is the capital of Italy?", "[A-Za-z ,]+")])
+def test_a_free_end_leaves_what_the_model_writes_without_a_constraint(model: HuggingFaceModel, question: str, pattern: str) -> None:
+    chat = Chat(model).user(question)
+    free = chat.assistant(max_tokens=24).value
+    written = re.match(pattern, free)
+    assert written is not None
+    assert written[0] != free
+    replied = chat.assistant(generate.regex(model, pattern, end="free"), max_tokens=24)
+    assert (replied.value, replied.finish_reason) == (written[0], "stop")
+    assert_fresh(replied.state, model)
+
+
+def test_a_free_end_does_not_drive_a_number_on(model: HuggingFaceModel) -> None:
+    questions = ["What is 2+2? Answer with a number.", "How many days has a week? Answer with a number.", "What is half of 7?"]
+    write = generate.regex(model, "[0-9]+", end="free")
+    replies = Chat.replies([Chat(model).user(question) for question in questions], write, max_tokens=24)
+    assert [(len(reply.value), reply.finish_reason) for reply in replies] == [(1, "stop")] * 3
+    driven = Chat(model).user(questions[1]).assistant(generate.regex(model, "[0-9]+", end="eos"), max_tokens=24)
+    assert driven.finish_reason == "length"
+
+
+@pytest.mark.feeds_again
+def test_the_values_of_a_field_have_probabilities(model: HuggingFaceModel) -> None:
+    state = continuous(generate.json(model, Order))(f"Message: {MESSAGE}\nRecord: ", max_tokens=120)
+    found = state.alternatives("city")
+    assert set(found) == {"Lisbon", "Porto", "Oslo"}
+    assert (found.best, sum(found.values())) == ("Porto", pytest.approx(1))
+
+
 def test_a_template_captures_what_fits(model: HuggingFaceModel) -> None:
     template = Template("Message: {{ text }}\nKind: {{ choice('kind', ['order', 'invoice']) }}\nRecord: {{ json('record', schema) }}")
     result = template.run(model, text=MESSAGE, schema=Order.model_json_schema()).check()

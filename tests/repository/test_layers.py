@@ -55,9 +55,10 @@ streams              <- engine.drawing models.tokenizer policies sampling text_s
 conversation         <- engine engine.drawing fsm fsm.expression kv models policies samplers sampling state
 events               <- samplers sampling
 chats                <- events fsm fsm.schema models.tokenizer state
-generation           <- chats drafts engine events fsm models.tokenizer policies samplers sampling state streams
+generation           <- chats drafts engine events fsm fsm.automaton models.tokenizer policies samplers sampling
+                        state streams
 generate             <- drafts events fsm fsm.automaton fsm.expression fsm.schema generation policies samplers
-                        sampling
+                        sampling state
 continuation         <- events generate generation sampling state
 replies              <- chats events fsm generation models.tokenizer policies state
 chat                 <- chats events fsm generate generation replies samplers sampling state

@@ -12,7 +12,7 @@ import transformers
 
 from outlines_cont import SequenceState, Span, continuous, generate, kv_bytes, samplers
 from outlines_cont.errors import BatchMismatch, ContextLengthError, OptionError, UnsupportedModel
-from tests.fakes import BOS, FAMILIES, random_model, random_network, saying, scripted_model
+from tests.fakes import FAMILIES, random_model, random_network
 from tests.oracle import assert_close, next_logits
 
 
@@ -60,15 +60,6 @@ def test_texts_are_listed_row_by_row() -> None:
     assert f"<SequenceState of 2 x 2 rows, at most {state.shape[2]} tokens, {int(state.cached.sum())} cached in all, length>" == repr(state)
 
 
-def test_values_are_one_or_a_grid() -> None:
-    model = scripted_model(saying("yes"))
-    pick = continuous(generate.choice(model, ["yes", "no"]))
-    one, two = pick(">"), pick([">", "b>"])
-    assert (one.value, one.values) == ("yes", [["yes"]])
-    assert [["yes"], ["yes"]] == two.value == two.values
-    assert str(one) == ">yes"
-
-
 def test_an_end_that_was_sampled_counts_in_the_weight_and_is_no_token() -> None:
     model = random_model("gpt2")
     write = continuous(generate.choice(model, ["a", "a b"], force=False))
@@ -86,22 +77,6 @@ def test_an_end_that_was_sampled_counts_in_the_weight_and_is_no_token() -> None:
         with model.meter() as meter:
             continuous(generate.text(model))(state, max_tokens=1)
         assert meter.fed_tokens == 0
-
-
-def test_added_text_keeps_tokens_and_cache_and_resets_the_weight() -> None:
-    model = random_model()
-    state = continuous(generate.text(model))("the name", max_tokens=3)
-    with model.meter() as meter:
-        added, kept = state + " is é", state.append(" is é")
-    assert meter.forwards == 0
-    assert str(state) + " is é" == str(added) == str(kept)
-    assert state.cached.tolist() == added.cached.tolist()
-    assert added.weights.item() == 0.0
-    assert state.weights.equal(kept.weights)
-    assert added == kept
-    assert added.rows[0][0].token_ids.count(BOS) == 1
-    assert state.logprobs[0, 0, -3:].tolist() == kept.logprobs[0, 0, len(state.token_ids[0, 0]) - 3 : len(state.token_ids[0, 0])].tolist()
-    assert (state + "").token_ids.equal(state.token_ids)
 
 
 def test_texts_go_to_batch_entries_or_rows() -> None:
@@ -160,23 +135,6 @@ def test_a_state_has_its_seed() -> None:
     assert (restarted.seed, continued.seed) == (2, 1)
     generator = torch.Generator().manual_seed(8)
     assert write("a", max_tokens=1, rng=generator).seed != write("a", max_tokens=1, rng=generator).seed
-
-
-@pytest.mark.parametrize("family", ["llama", "gpt2", "mistral"])
-def test_transformers_goes_on_from_our_cache_and_writes_what_we_write(family: str) -> None:
-    model = random_model(family)
-    state = continuous(generate.text(model))(["the name of", "a", "yes no"], max_tokens=3)
-    ids, mask = state.token_ids.flatten(0, 1), state.attention_mask.flatten(0, 1).long()
-    assert state.kv_cache is not None
-    wordless = [i for i, data in enumerate(model.tokenizer.token_bytes) if data is None and i not in model.eos_token_ids]
-    longer = model.hugging_face.generate(
-        ids, attention_mask=mask, past_key_values=state.kv_cache, max_new_tokens=5, do_sample=False, suppress_tokens=wordless
-    )
-    ours = continuous(generate.text(model))(state, max_tokens=5)
-    for before, row, line in zip(state.rows, ours.rows, longer[:, state.shape[2] :].tolist(), strict=True):
-        written = row[0].token_ids[len(before[0].token_ids) :]
-        assert list(written) == line[: len(written)]
-        assert len(written) == 5 or line[len(written)] in model.eos_token_ids
 
 
 def test_a_cache_of_transformers_is_taken_in() -> None:

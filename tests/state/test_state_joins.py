@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from outlines_cont import BatchedExecutor, SequenceState, continuous, generate
+from outlines_cont import BatchedExecutor, SequenceState
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import written
 from outlines_cont.state.text import encoded_start
@@ -152,12 +152,3 @@ def test_what_follows_tokens_that_a_conversation_drops_has_no_log_probability() 
     assert sum(before.logprobs) < 0
     assert not any(after.logprobs)
     assert after.weight == 0
-
-
-def test_a_failed_row_stays_failed_in_a_sum_on_both_sides() -> None:
-    both = continuous(generate.text(random_model()))(["x" * 300, "a"], max_tokens=1)
-    failed, fine = both[0, :, :], both[1, :, :]
-    for state in (failed + fine, fine + failed, failed + failed):
-        assert state.errors[0][0] is not None
-        assert state.finish_reasons == [["error"]]
-    assert (fine + fine).errors == [[None]]

@@ -220,4 +220,4 @@ class Third(States):
 
 TestFirst, TestSecond, TestThird = First.TestCase, Second.TestCase, Third.TestCase
 # The first of three runs is always the simplest one.
-TestFirst.settings = TestSecond.settings = TestThird.settings = settings(max_examples=3, stateful_step_count=100, deadline=None)
+TestFirst.settings = TestSecond.settings = TestThird.settings = settings(max_examples=3, stateful_step_count=60, deadline=None)

@@ -175,54 +175,6 @@ def _check_logits(state: SequenceState) -> None:
             assert bool(got.isnan().all())
 
 
-_OPERATIONS = st.lists(
-    st.tuples(st.sampled_from(["slice", "add", "front", "fork", "take", "stack", "join", "write", "tokens", "heal"]), st.integers(0, 20)),
-    min_size=2,
-    max_size=6,
-)
-
-
-@settings(max_examples=20, deadline=None)
-@given(st.sampled_from(["llama", "gpt2", "mistral"]), st.lists(_TEXTS.filter(bool), min_size=1, max_size=3), _OPERATIONS)
-def test_any_chain_of_operations_has_the_logits_of_a_fresh_run(family: str, texts: list[str], operations: list[tuple[str, int]]) -> None:
-    model = random_model(family)
-    write = continuous(generate.text(model))
-    state = write(texts, max_tokens=2)
-    seen = [(state, list(state), state.logits)]
-    for name, number in operations:
-        if len(state) > 6:
-            state = state.take([(0, 0)])
-        state = _apply(write, state, name, number, seen[number % len(seen)][0])
-        _check_logits(state)
-        seen.append((state, list(state), state.logits))
-    for old, text, logits in seen:
-        assert list(old) == text
-        assert_close(logits, old.detach_cache().logits, 1e-6, equal_nan=True)
-
-
-def _apply(write: Any, state: SequenceState, name: str, number: int, other: SequenceState) -> SequenceState:
-    samples = state.num_samples
-    if name == "slice":
-        return state[..., :number] if number % 2 else state[..., 1 : number + 2]
-    if name == "tokens":
-        return state.tokens[..., : number + 1]
-    if name == "add":
-        return state + "ab 日" * (number % 3)
-    if name == "heal":
-        return state.append("he", boundary="heal")
-    if name == "front":
-        return "the " + state
-    if name == "fork":
-        return state.fork(1 + number % 2)
-    if name == "take":
-        return state.take([(number % state.batch_size, number % samples)] * 2)
-    if name == "stack":
-        return SequenceState.stack([state, state[..., : number // 2]])
-    if name == "join":
-        return state + (other if other.shape[:2] == state.shape[:2] else state)
-    return write(state, max_tokens=1 + number % 3)  # type: ignore[no-any-return]
-
-
 def test_keys_of_a_wrong_form_say_which_is_right() -> None:
     write = continuous(generate.text(random_model(), sampler=samplers.multinomial(2)))
     state = write(["the", "a"], max_tokens=2, rng=0)
@@ -307,17 +259,6 @@ def test_forks_write_different_texts_and_twins_the_same() -> None:
     parts = continuous(generate.text(model, sampler=samplers.multinomial(6)))
     first = parts(state.fork(6), max_tokens=3)
     assert forks == list(parts.resume(first, max_tokens=5))
-
-
-def test_forks_share_what_they_have_and_feed_nothing_twice() -> None:
-    model = random_model()
-    state = continuous(generate.text(model))("the name of the rose and more of it", max_tokens=2)
-    with model.meter() as meter:
-        forks = state.fork(5)
-        assert forks.nbytes == state.nbytes
-        continuous(generate.text(model))(forks, max_tokens=3)
-    assert meter.fed_tokens == 5 * 3
-    assert forks.shape[:2] == (1, 5)
 
 
 def test_a_row_without_tokens_fails_alone() -> None:

@@ -16,7 +16,7 @@ from outlines_cont.policies.policy import Policy, RowView
 from tests.account import Account
 from tests.fakes import random_model
 from tests.judged import at_least, judged
-from tests.oracle import ends_of
+from tests.oracle import assert_close, ends_of, next_logits
 
 _TEXTS = st.sampled_from([" of", "the", "é", "//", "", "x"])
 # Forced tokens before and behind those that are drawn.
@@ -127,6 +127,8 @@ def test_weights_and_log_probabilities_are_those_of_a_plain_account(operations: 
             state, account = _after(state, account, name, value, Path(folder))
             judged()
             account.check(_row(state))
+            if account.ids and state.errors == [[None]]:
+                assert_close(next_logits(random_model(), account.ids)[-1], state.logits[-1, -1], 1e-6)
             assert account.weight == pytest.approx(float(state.weights), abs=1e-4)
 
 

@@ -109,9 +109,14 @@ def test_a_stop_text_may_begin_in_the_prompt_and_lies_never_wholly_in_it(
     prompt: str, text: str, stops: list[str], sizes: list[int], keep: bool
 ) -> None:
     stream = TokenStream(TOKENIZER, stop_at=stops, stop_in_prompt=True, keep_stop=keep, prompt=spelled(prompt.encode(), sizes))
+    whole, border = (prompt + text).encode(), len(prompt.encode())
+    read = prompt.encode()
     for token_id in spelled(text.encode(), sizes):
         stream = stream.push(token_id)
-    whole, border = (prompt + text).encode(), len(prompt.encode())
+        read += TOKENS[token_id] or b""
+        if stream.stop is None:
+            certain = read[border : max(beginning(read, stops), border)]
+            assert stream.text == codecs.utf_8_decode(certain, "replace", len(certain) < len(read) - border)[0]
     match = found(whole, stops, border)
     if match is None:
         assert text == stream.flush().text

@@ -100,25 +100,6 @@ def test_the_sandbox_holds(source: str) -> None:
     assert row == {"tags": [1]}
 
 
-@pytest.mark.parametrize(
-    "source",
-    [
-        "{% for i in range(99999) %}{{ text }}{% endfor %}",
-        "{{ text * 200000000 }}",
-        "{{ 200000000 * 'a' }}{{ text }}",
-        "{{ [text] * 200000000 }}",
-        "{{ range(10 ** 9)|list }}{{ text }}",
-        "{{ 10 ** (10 ** 10) }}{{ text }}",
-    ],
-)
-def test_a_template_that_makes_too_much_is_stopped_early(source: str) -> None:
-    started = time.process_time()
-
-    with pytest.raises(TemplateError, match="max_|more than 4096 bits"):
-        PromptTemplate(source, max_characters=10_000).render({"text": "abc"})
-    assert time.process_time() - started < 2
-
-
 @given(st.integers(0, 40))
 def test_the_limit_is_exact(length: int) -> None:
     template = PromptTemplate("{% for c in text %}{{ c }}{% endfor %}", max_characters=20)

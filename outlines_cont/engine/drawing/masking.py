@@ -21,7 +21,7 @@ _FEW_WORDS = 512
 
 
 class Masker:
-    """Applies masks to logits; caches the last mask that all rows shared."""
+    """Applies masks to logits; caches the last mask that all rows shared, of one row once it is used again."""
 
     def __init__(self) -> None:
         self._last: TokenSet | None = None
@@ -42,7 +42,11 @@ class Masker:
             return self._added(masks, logits).add_(logits)
         fits = self._last_added.shape[-1:] == logits.shape[-1:] and self._last_added.dtype == logits.dtype
         if masks[0] is not self._last or not fits:
-            self._last, self._last_added = masks[0], self._added(masks[:1], logits)
+            added, is_new = self._added(masks[:1], logits), masks[0] is not self._last
+            self._last, self._last_added = masks[0], added
+            if is_new and len(masks) == 1:  # one that is used once needs no memory but that of its result
+                self._last_added = torch.empty(0)
+                return added.add_(logits)
         return logits + self._last_added
 
     def _added(self, masks: Sequence[TokenSet], logits: torch.Tensor) -> torch.Tensor:
