@@ -2,8 +2,8 @@
 two parts, and a text belongs to the language where the plain context-free grammar derives it.
 
 Rules that do not contain themselves are put in where they are used; a grammar without recursion is a regular language, which `&` and `~`
-take. Others are recursive rules of a term, one `Rules` for those that contain each other. Refused by name: left recursion, as by llama.cpp,
-and tokens (`<think>`, `<[42]>`), as a language of texts has none.
+take. Others are recursive rules of a term, one `Rules` for those that contain each other. `<think>` is a special token. Refused by name:
+left recursion, as by llama.cpp, and token ids (`<[42]>`) and negated tokens (`!<think>`), as these are of one vocabulary.
 
 A rule is a program in postfix order, evaluated on a stack several times: for the rules that may be empty, for those that derive a text, and
 for the terms.
@@ -26,6 +26,7 @@ from fsm.terms import node as nodes
 from fsm.terms.characters import ALL_CHARACTERS, MAX_CODE_POINT, Ranges, invert, normalize, utf8
 from fsm.terms.node import EMPTY, EPSILON, Node
 from fsm.terms.rule import Rules
+from fsm.terms.special_token import symbol
 
 Value = TypeVar("Value")
 MAX_INLINED = 10_000  # leaves of a rule that is put in where it is used
@@ -36,7 +37,8 @@ def gbnf(text: str, start: str = "root", *, limits: Limits = DEFAULT_LIMITS) -> 
     r"""Return the texts that a grammar in the notation of llama.cpp describes.
 
     Args:
-        text: rules `name ::= ...` of `"texts"`, `[a-z]`, `[^"\\]`, `.`, names, `( )`, `|`, `*`, `+`, `?`, `{m,n}` and comments (`#`).
+        text: rules `name ::= ...` of `"texts"`, `[a-z]`, `[^"\\]`, `.`, special tokens such as `<think>`, names, `( )`, `|`, `*`, `+`, `?`,
+            `{m,n}` and comments (`#`).
         start: the rule that a whole text is.
         limits: bounds of compiling.
 
@@ -60,7 +62,8 @@ def gbnf(text: str, start: str = "root", *, limits: Limits = DEFAULT_LIMITS) -> 
         raise EmptyLanguage(
             f"no text satisfies the grammar: the rule {start!r} never ends. Give it an alternative without itself."
         )
-    return Expression(node, source=f"gbnf({clip(text)!r})")
+    specials = frozenset(step.special for program in rules.values() for step in program if isinstance(step, _Special))
+    return Expression(node, source=f"gbnf({clip(text)!r})", specials=specials)
 
 
 class _Text(NamedTuple):
@@ -73,6 +76,12 @@ class _Class(NamedTuple):
     """Push one character of a set."""
 
     ranges: Ranges
+
+
+class _Special(NamedTuple):
+    """Push a special token."""
+
+    special: str
 
 
 class _Name(NamedTuple):
@@ -101,7 +110,7 @@ class _Loop(NamedTuple):
     hi: int | None
 
 
-_Leaf = _Text | _Class | _Name
+_Leaf = _Text | _Class | _Special | _Name
 _Combination = _Join | _Choose | _Loop
 _Program = list[_Leaf | _Combination]
 
@@ -125,6 +134,7 @@ _SPACE = re.compile(r"(?:[ \t]|#[^\r\n]*)*")
 _SPACE_AND_LINES = re.compile(r"(?:[ \t\r\n]|#[^\r\n]*)*")
 _NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _DEFINED = re.compile("::=")
+_SPECIAL = re.compile(r"<[^<>\s]+>")
 _COUNTS = re.compile(r"\{[ \t]*(\d+)[ \t]*(?:(,)[ \t]*(\d*)[ \t]*)?\}")
 _ESCAPE = re.compile(r'\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([tnr\\"\[\]]))')
 _ESCAPED = {"t": "\t", "n": "\n", "r": "\r"}
@@ -219,9 +229,11 @@ class _Parser:
         if character == ".":
             self.position += 1
             return _Class(ALL_CHARACTERS)
+        if character == "<" and not self._is_at("<["):
+            return _Special(self._match(_SPECIAL, "a special token, such as `<think>`")[0])
         if character in "<!":
             raise self._error(
-                "tokens such as `<think>` are not supported: write their text in quotes, if they have one"
+                "token ids and negated tokens are not supported, as they are of one vocabulary. Write a name, as in `<think>`"
             )
         line = self._line(self.position)
         return _Name(self._match(_NAME, "a text in quotes, a set in brackets, a group or the name of a rule")[0], line)
@@ -419,6 +431,8 @@ def _leaf(step: _Leaf, parts: Mapping[str, _Part]) -> _Part:
         return parts[step.name]
     if isinstance(step, _Class):
         return _part(utf8(step.ranges), False)
+    if isinstance(step, _Special):
+        return _part(nodes.literal(symbol(step.special)), False)
     return _part(nodes.literal(step.text.encode()) if step.text else EMPTY, not step.text)
 
 

@@ -17,12 +17,18 @@ A finished text is parsed by `lark.Lark(text).parse` and, where it takes the gra
 `lark.Lark(text, parser="lalr").parse`. Left out are texts where what follows could extend a terminal, and only more than a few bytes
 would show that it does not. `lexer="dynamic"` imitates the first parser only: then names may be keywords. Also refused are regular
 expressions that `fsm.regex` refuses; `(?!...)` and `\b` at the end of a terminal are not.
+
+A grammar in the dialect of llguidance (`dialect.py`), or with `lexer="greedy"`, is read by the lexer of llguidance: a terminal ends where
+none that is possible at its place can continue, and all that match there are tried; lazy terminals end at once. Ignored texts are between
+two terminals.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import reduce
+from operator import add
 from typing import Any, Literal, NamedTuple, get_args
 
 from lark import Token
@@ -32,12 +38,15 @@ from lark.lexer import TerminalDef
 from lark.load_grammar import load_grammar, stdlib_loader
 
 from fsm.errors import EmptyLanguage, GrammarError, RegexSyntaxError, TerminalCollision, clip
-from fsm.expression import Expression
+from fsm.expression import Expression, Report, ReportLine
 from fsm.lark.conflict import accepted_terminals, check_templates, is_lalr
+from fsm.lark.dialect import Translation, translate
+from fsm.lark.lexeme import Lexeme
 from fsm.lark.terminal import Context, Ignored, Lexing, Terminals, perhaps
 from fsm.limits import DEFAULT_LIMITS, Limits
 from fsm.pattern.python_pattern import widths
 from fsm.recipe import remembered
+from fsm.schema.compiler import json_schema
 from fsm.terms import node as nodes
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import EMPTY, EPSILON, Kind, Node
@@ -45,7 +54,7 @@ from fsm.terms.rule import Rules
 
 _SOURCE = "<grammar>"
 _LIBRARIES = ("common", "lark", "python", "unicode")
-Lexer = Literal["contextual", "dynamic"]
+Lexer = Literal["contextual", "dynamic", "greedy"]
 MAX_CONTEXTS_PER_RULE = 8
 
 
@@ -55,20 +64,23 @@ def grammar(
     start: str = "start",
     *,
     ignored: Ignored = "one",
-    lexer: Lexer = "contextual",
+    lexer: Lexer | None = None,
     strict: bool = False,
+    grammars: Mapping[str, Expression] | None = None,
     limits: Limits = DEFAULT_LIMITS,
 ) -> Expression:
     """Return the texts that a grammar describes.
 
     Args:
-        text: a grammar in the language of Lark.
+        text: a grammar in the language of Lark, or in the dialect of llguidance (`dialect.py`).
         start: the rule that a whole text is.
         ignored: how many ignored texts (`%ignore`) are allowed between two terminals; see the top of this module.
-        lexer: whether `lark.Lark(text, parser="lalr")` reads what is written, too; see the top of this module.
+        lexer: who reads what is written: `contextual`: both parsers of Lark; `dynamic`: its default parser; `greedy`: llguidance. None:
+            `greedy` for what only llguidance knows, else `contextual`. See the top of this module.
         strict: refuse a grammar in which two regular expressions of one priority match one text at a position where both are possible, as
             Lark's strict mode does. Possible are the terminals that a state of Lark's LALR parser accepts; without such a parser all that
             follow the last terminal anywhere in the grammar.
+        grammars: the languages to which a grammar in the dialect refers as `@name`.
         limits: bounds of compiling.
 
     Raises:
@@ -85,16 +97,22 @@ def grammar(
         raise GrammarError(f"expected a grammar as text and the name of a rule, received {given}")
     limits.check("max_grammar_characters", len(text), "characters of the grammar", None)
     for name, value, known in (("ignored", ignored, get_args(Ignored)), ("lexer", lexer, get_args(Lexer))):
-        if value not in known:
+        if value not in known and (name, value) != ("lexer", None):
             raise GrammarError(f"`{name}` is {' or '.join(map(repr, known))}, received {value!r}")
-    read = _read(text, start, limits)
+    translation = _translated(text, grammars or {}, limits)
+    read = _read(text if translation is None else translation.text, start, limits)
+    lexemes = {} if translation is None else translation.lexemes
+    if translation is not None and (lexer not in (None, "greedy") or strict):
+        raise GrammarError(
+            "the grammar is in the dialect of llguidance, which Lark does not read. Leave out `lexer` and `strict`, or what Lark has not."
+        )
+    lexer = lexer or ("contextual" if translation is None else "greedy")
     has_order = lexer == "contextual" and all(
         one.pattern.min_width for one in read.terminals
     )  # Lark refuses empty ones
-    lexing: Lexing = "none" if lexer == "dynamic" else "keywords"
-    if has_order and is_lalr(read.rules, start):
-        lexing = "all"
-    productions = _Productions(read, start, limits, ignored, lexing)
+    lexings: dict[Lexer, Lexing] = {"contextual": "keywords", "dynamic": "none", "greedy": "greedy"}
+    lexing = "all" if has_order and is_lalr(read.rules, start) else lexings[lexer]
+    productions = _Productions(read, lexemes, start, limits, ignored, lexing)
     if strict:
         productions.refuse_collisions(accepted_terminals(read.rules, start) if has_order else None, text)
     node = productions.whole()
@@ -103,7 +121,29 @@ def grammar(
             f"no text satisfies the grammar: the rule {start!r} never ends, or one terminal takes what the next should "
             "be. Give it an alternative without itself, or put something between the two."
         )
-    return Expression(node, source=f"grammar({clip(text)!r})")
+    source = f"grammar({clip(text)!r})"
+    if translation is None:
+        return Expression(node, source=source)
+    report = reduce(add, (part.report for part in translation.parts), Report())
+    lines = (
+        ReportLine(f"rule {name}", "capture", "annotated", "name a part with `named`") for name in translation.captures
+    )
+    specials = frozenset(name for part in translation.parts for name in part.specials)
+    return Expression(node, source=source, report=report + tuple(lines), specials=specials)
+
+
+def _translated(text: str, grammars: Mapping[str, Expression], limits: Limits) -> Translation | None:
+    """The grammar for Lark where the text is in the dialect of llguidance, else None."""
+
+    def schema(written: str) -> Expression:
+        return json_schema(written, limits=limits)
+
+    try:
+        return translate(
+            text, grammars, schema, lambda inner: grammar(inner, lexer="greedy", grammars=grammars, limits=limits)
+        )
+    except RecursionError:
+        raise GrammarError("the grammar is nested too deeply to be read. Name parts of it as rules.") from None
 
 
 class _Grammar(NamedTuple):
@@ -289,9 +329,17 @@ class _Productions:
     are read. Possible after a terminal is what follows it anywhere in the grammar.
     """
 
-    def __init__(self, read: _Grammar, start: str, limits: Limits, ignored: Ignored, lexing: Lexing) -> None:
-        self._limits, self._ignored = limits, ignored
-        self._terminals = Terminals(read.terminals, read.ignored, ignored, lexing)
+    def __init__(
+        self,
+        read: _Grammar,
+        lexemes: Mapping[str, Lexeme],
+        start: str,
+        limits: Limits,
+        ignored: Ignored,
+        lexing: Lexing,
+    ) -> None:
+        self._limits, self._ignored, self._is_greedy = limits, ignored, lexing == "greedy"
+        self._terminals = Terminals(read.terminals, lexemes, read.ignored, ignored, lexing)
         written: dict[str, _Options] = {}
         for rule in read.rules:
             symbols = tuple(_Symbol(symbol.name, symbol.is_term) for symbol in rule.expansion)
@@ -345,7 +393,7 @@ class _Productions:
     def whole(self) -> Node:
         """The texts of the grammar: the start rule, with what is ignored around it."""
         first = frozenset(self._facts.first[self._start.name])
-        margin = self._terminals.gap(first) if self._ignored == "any" else EPSILON
+        margin = self._terminals.gap(first) if self._ignored == "any" and not self._is_greedy else EPSILON
         start = self._bodies.entrance(self._named[self._start])
         return nodes.concat(margin, nodes.optional(start) if self._facts.is_nullable(self._start) else start)
 
@@ -419,15 +467,26 @@ class _Productions:
     def _cases(self, name: _Symbol) -> Iterator[tuple[_Symbol, Node]]:
         """The texts of a rule by the first symbol that is not empty in them, each with the term after it."""
         for symbols in self._rules[name]:
-            rest = EPSILON
             cases = []
+            rest, some = EPSILON, EMPTY  # what follows, and its texts that are not empty
             for symbol in reversed(symbols):
-                cases.append((symbol, rest))
-                rest = nodes.concat(self._symbol(symbol), rest)
+                after = self._between(symbol, rest, some) if self._is_greedy else rest
+                cases.append((symbol, after))
+                if self._is_greedy:
+                    begun, is_optional = nodes.concat(self._reference(symbol), after), self._facts.is_nullable(symbol)
+                    some = nodes.alternation((begun, some)) if is_optional else begun
+                    rest = nodes.alternation((begun, rest)) if is_optional else begun
+                else:
+                    rest = nodes.concat(self._symbol(symbol), rest)
             for symbol, after in reversed(cases):
                 yield symbol, after
                 if not self._facts.is_nullable(symbol):
                     break
+
+    def _between(self, symbol: _Symbol, rest: Node, some: Node) -> Node:
+        """What follows a symbol, where ignored texts are between two terminals alone, as for the lexer of llguidance."""
+        after = nodes.concat(self._terminals.gap(self._facts.after(symbol)), some)
+        return nodes.alternation((EPSILON, after)) if rest.nullable else after
 
     def _define(self, names: list[_Symbol], cases: dict[_Symbol, list[tuple[_Symbol, Node]]]) -> None:
         """Set the bodies of rules that are left-recursive with one another: alternatives without left recursion, then any steps."""

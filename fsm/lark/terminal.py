@@ -18,13 +18,16 @@ Lark reads a grammar in two ways, and a text that is written here is read as the
   and of those that are ignored, in the order of priority, longest possible text, length of the pattern, and name. A match of a regular
   expression that is also the whole of a string is the string: so a name is not a keyword, where the keyword is possible.
 
+The lexer of llguidance (`greedy`) reads on while any terminal that is possible there can continue, and then takes all that match. A lazy
+lexeme ends it at once. Terms that Lark does not know (`Lexeme`) are terminals of this lexer.
+
 How much of the second is imitated is an option (`Lexing`). A few texts more than needed are left out, and no wrong one is allowed.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from functools import cache, cached_property, reduce, wraps
 from itertools import combinations, islice, takewhile
@@ -35,12 +38,14 @@ from lark.lexer import PatternStr, TerminalDef
 
 from fsm.automaton.lazy_dfa import DEAD, Automaton, shortest_text
 from fsm.errors import BudgetExceeded, ExpressionError, GrammarError, clip
+from fsm.lark.lexeme import Lexeme
 from fsm.pattern.leftmost_first import simplest
 from fsm.pattern.python_pattern import looks_outside, preferred_texts, regex, without_last_look
 from fsm.terms import node as nodes
 from fsm.terms.byte_classes import completed, product
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Kind, Node
+from fsm.terms.rendering import render
 from fsm.terms.state_elimination import MAX_STATES, Arcs, as_loops, eliminated
 
 MAX_PLACES = 3_000  # states of the product automaton of head and rival
@@ -74,8 +79,9 @@ class TerminalEnd:
     `rival` is the automaton of other terminals that the lexer would prefer.
     """
 
-    def __init__(self, head: Node, rival: Automaton, avoided: Node = EMPTY) -> None:
+    def __init__(self, head: Node, rival: Automaton, avoided: Node = EMPTY, most: int = MAX_BYTES) -> None:
         self.head = head
+        self._most = most  # bytes of an extension that are read; 0: one that could begin one is enough
         self._rival, self._avoided = rival, avoided
         self._memo: dict[Any, Any] = {}
 
@@ -141,7 +147,7 @@ class TerminalEnd:
         texts = []
         for mask, target in self._steps(pair):
             if mask & after:
-                is_end = depth == MAX_BYTES or any(
+                is_end = depth == self._most or any(
                     state != DEAD and automaton.is_accepting(state)
                     for automaton, state in zip((self._texts, self._rival), target, strict=True)
                 )
@@ -151,8 +157,8 @@ class TerminalEnd:
 
 
 Ignored = Literal["one", "any"]
-Lexing = Literal["none", "keywords", "all"]
-"""How much of the contextual lexer is imitated: nothing, keywords before names, or the order of all terminals."""
+Lexing = Literal["none", "keywords", "all", "greedy"]
+"""How much of the contextual lexer is imitated: nothing, keywords before names, the order of all terminals; or that of llguidance."""
 Context = frozenset[str]
 """The names of the terminals that are allowed at a position, without those that are ignored."""
 MAX_IGNORED = 32  # bytes of what is ignored at one position
@@ -175,6 +181,7 @@ class _Terminal:
         self.order = -definition.priority, -pattern.max_width, -len(pattern.value), definition.name
         self.is_plain = self.text is not None and not self.flags  # it has one text
         self.pattern = pattern.to_regexp()
+        self.kind = "greedy"
 
     @cached_property
     def _matched(self) -> Node:
@@ -284,6 +291,18 @@ def _not_empty(node: Node) -> Node:
     return nodes.intersection((node, nodes.complement(EPSILON))) if node.nullable else node
 
 
+class _Declared(_Terminal):
+    """A terminal that is a term."""
+
+    _parts = None
+
+    def __init__(self, name: str, lexeme: Lexeme) -> None:
+        self.name, self.kind, self.pattern = name, lexeme.kind, render(lexeme.node)
+        self.priority, self.text, self.flags, self.is_plain = 0, None, frozenset[str](), False
+        self.order = 0, 0, 0, name
+        self._matched = lexeme.node
+
+
 class Collision(NamedTuple):
     """Two terminals of equal priority, by name, and one of the shortest texts that both match: the grammar is ambiguous there."""
 
@@ -296,9 +315,15 @@ class Terminals:
     """The terms of terminals, each for a context: the set of terminals that are allowed at the same position."""
 
     def __init__(
-        self, definitions: Iterable[TerminalDef], ignored: Iterable[str], mode: Ignored, lexing: Lexing
+        self,
+        definitions: Iterable[TerminalDef],
+        lexemes: Mapping[str, Lexeme],
+        ignored: Iterable[str],
+        mode: Ignored,
+        lexing: Lexing,
     ) -> None:
         self._by_name = {definition.name: _Terminal(definition) for definition in definitions}
+        self._by_name |= {name: _Declared(name, lexeme) for name, lexeme in lexemes.items()}
         self._ignored = frozenset(ignored)
         self._mode, self._lexing = mode, lexing
         self._ends: dict[tuple[str, Context], TerminalEnd] = {}
@@ -322,6 +347,9 @@ class Terminals:
             return frozenset()
         own, is_ordered = self._terminal(name), self._lexing == "all"
         others = (other for other in self._may_meet(own) if other is not own)
+        if self._lexing == "greedy":
+            pair = (other for other in others if "foreign" not in (own.kind, other.kind))
+            return frozenset(other.name for other in pair if own.meets(other))
         return frozenset(o.name for o in others if o.holds(own) or own.holds(o) or (is_ordered and o.meets(own)))
 
     def _may_meet(self, own: _Terminal) -> Iterable[_Terminal]:
@@ -335,9 +363,12 @@ class Terminals:
         return (*self.patterns, *(other for found in (*shorter, *longer) for other in self._plain[found]))
 
     def symbol(self, name: str, context: Context, following: Context) -> Node:
-        """A terminal where those of `context` are possible, and what is ignored after it, before one of `following`."""
-        read = self._read(name, context)
-        return nodes.concat(read.before(self._first_bytes(following | self._ignored)), self.gap(following))
+        """A terminal where those of `context` are possible, before one of `following`; what is ignored after it, but for `greedy`."""
+        own = self._terminal(name)
+        if own.kind == "foreign" and not own.language.is_regular:
+            return own.language
+        found = self._read(name, context).before(self._first_bytes(following | self._ignored))
+        return found if self._lexing == "greedy" else nodes.concat(found, self.gap(following))
 
     @cached_method
     def gap(self, context: Context) -> Node:
@@ -393,6 +424,8 @@ class Terminals:
 
     def _among(self, own: _Terminal, others: list[_Terminal]) -> TerminalEnd:
         """The texts of a terminal that are read as such among others."""
+        if self._lexing == "greedy":
+            return self._greedy(own, others)
         holders = [other for other in others if other.holds(own)]
         last = max(terminal.order for terminal in (own, *holders))
         rivals = [other for other in others if other not in holders and other.order < last and other.meets(own)]
@@ -410,6 +443,19 @@ class Terminals:
         left_out = EMPTY if head is own.taken else own.taken  # the lexer matches these, too, as another terminal
         avoided = nodes.alternation(terminal.avoided for terminal in (own, *holders))
         return TerminalEnd(head, self._automaton(nodes.alternation((_texts([*rivals, *holders]), left_out))), avoided)
+
+    def _greedy(self, own: _Terminal, others: list[_Terminal]) -> TerminalEnd:
+        """The same for the lexer of llguidance: no text begins with one that a lazy terminal takes, nor is one that is ignored."""
+        lazy = nodes.alternation(other.language for other in others if other.kind == "lazy")
+        more = nodes.repeat(nodes.byte_set(ALL_BYTES), int(own.kind == "lazy"))  # two of them may end at one place
+        ignored = [other.language for other in others if other.name in self._ignored and own.name not in self._ignored]
+        left_out = nodes.alternation((nodes.concat(lazy, more), *ignored))
+        head = own.language
+        if left_out is not EMPTY:
+            head = nodes.intersection((head, nodes.complement(left_out)))
+            head = head if Derivatives(max_search=_MAX_SEARCH).is_inhabited(head) else EMPTY
+        rivals = nodes.alternation(other.language for other in others if own.kind != "lazy")
+        return TerminalEnd(head, self._automaton(rivals), most=0)
 
     def _terminal(self, name: str) -> _Terminal:
         if name not in self._by_name:

@@ -115,9 +115,9 @@ class TokenSet:
         if self._few is not None and self._few[:2] == (vocab_size, most):
             return self._few[2]
         words = self.bitmask(vocab_size)
-        used = (words != 0).nonzero()[0]
-        if len(used) > most:
+        if np.count_nonzero(words) > most:
             return None
+        used = words.nonzero()[0]
         bits = np.unpackbits(words[used].view(np.uint8), bitorder="little").reshape(-1, _WORD_BITS)
         which, bit = np.nonzero(bits)
         ids: NDArray[np.int64] = used[which] * _WORD_BITS + bit

@@ -79,7 +79,9 @@ def test_rules_that_double_each_other_stay_small() -> None:
         (r'root ::= "\q"', "expected an escape"),
         (r'root ::= "\ud800"', "is no character"),
         ('root ::= "a"\nroot ::= "b"', "the rule 'root' is there twice"),
-        ("root ::= <think>", "tokens such as `<think>` are not supported"),
+        ("root ::= !<think>", "token ids and negated tokens are not supported"),
+        ("root ::= <[42]>", "token ids and negated tokens are not supported"),
+        ("root ::= <think", "expected a special token"),
         ('root ::= root "a" | "b"', "left recursion: the rule 'root'"),
         ('root ::= a\na ::= b "x"\nb ::= "y"? a', "left recursion: the rule 'a'"),
         (7, "expected a grammar as text"),
@@ -89,6 +91,14 @@ def test_a_grammar_that_is_refused(grammar: Any, said: str) -> None:
     with pytest.raises(fsm.GrammarError) as caught:
         fsm.gbnf(grammar)
     assert said in str(caught.value)
+
+
+def test_a_special_token_is_a_symbol() -> None:
+    grammar = fsm.gbnf('root ::= <think> [a-z]+ </think> answer\nanswer ::= "(" answer? ")"')
+    think, end = fsm.special("<think>"), fsm.special("</think>")
+    assert grammar.specials == {"<think>", "</think>"}
+    assert grammar.accepts([think, "ab", end, "(())"])
+    assert not grammar.accepts("<think>ab</think>(())")
 
 
 def test_a_rule_that_never_ends_has_no_text() -> None:

@@ -150,7 +150,7 @@ def test_where_lalr_has_conflicts_keywords_are_still_no_names() -> None:
         ("start: A\nA: /(?!b)/", "matches the empty text"),
         ('start: "a" T\nT: /x(?<!x)/', "'T' matches no text"),
         ('start: "a" T\nT: /(?!)x/', "'T' matches no text"),
-        ('start: "a" ""', "empty terminals are not allowed.* Leave it out"),
+        ('start: "a" ""i', "empty terminals are not allowed.* Leave it out"),
         ("start: A\nA: /(/", r"regular expression /\(/ at line 2 column 4 is malformed: missing \)"),
         ("start: /[z-a]/", "at line 1 column 8 is malformed: bad character range z-a"),
         ("start: /*/i", "at line 1 column 8 is malformed: nothing to repeat"),

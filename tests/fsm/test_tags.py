@@ -121,6 +121,17 @@ def test_letters_never_spell_a_special_token(pair: Pair, text: str) -> None:
     assert not token_fsm.bitmask(state)[7] >> 31 & 1, "the byte 0xFF is a token, which would begin a symbol"
 
 
+def test_a_special_token_is_allowed_where_the_mask_takes_too_much_work() -> None:
+    symbol, tokens = special("<x>"), [bytes((byte,)) for byte in range(256)]
+    language = "-" + regex("(?:(?!a.{20}b).)*") + symbol
+    token_fsm = TokenFSM(language, Vocabulary([*tokens, b"abcabc", None, None], [258], {257: "<x>"}), max_mask_work=60)
+    state = token_fsm.initial_state
+    for byte in b"-ababa":
+        state = token_fsm.next_state(state, byte)
+    assert {256, 257} <= set(token_fsm.allowed_token_ids(state).tolist())
+    assert token_fsm.is_accepting(token_fsm.next_state(state, 257))
+
+
 def test_languages_of_texts_have_no_special_tokens() -> None:
     symbol = special("<x>")
     for language in (regex("(?s).*"), ~regex("a"), until("b"), ~~regex("a|b"), json_schema({"type": "string"})):

@@ -239,7 +239,11 @@ class _Walk:
         token = self._vocabulary.tokens[self._random.randrange(len(self._vocabulary))] or b"a"
         before = token[: self._random.randint(1, len(token))]
         place = self._vocabulary.trie.follow(Trie.root, before)[1]
-        below = plain(self._oracle, self._at, self._tree.at(before))
+        try:
+            below = plain(self._oracle, self._at, self._tree.at(before))
+        except BudgetExceeded:
+            self._counts.of["with too many states"] += 1
+            return
         for strategy in BELOW:
             words = strategy(self._maker, key, place)
             if words is not None:

@@ -116,6 +116,12 @@ def test_the_processor_for_transformers_allows_them() -> None:
         adapters.logits_processor(fsm.special("<tool>"), model.tokenizer)
 
 
+def test_a_grammar_with_special_tokens_and_a_schema() -> None:
+    text = 'start: thought <end> %json {"enum": ["yes", "no"]} <s>\nthought[suffix="."]: /[a-z]{2,5}/'
+    state = continuous(generate.cfg(random_model(), text, sampler=SAMPLED))("The", rng=1)
+    assert all(re.fullmatch('[a-z]{2,5}[.]<end>"(yes|no)"<s>', written) for written in state.generated[0])
+
+
 def test_a_conversation_reads_them_in_what_it_is_given() -> None:
     with BatchedExecutor(random_model()) as executor:
         conversation = executor.create("The")

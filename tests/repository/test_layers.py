@@ -30,12 +30,12 @@ fsm.expression       <- fsm.automaton fsm.drawing fsm.recipe fsm.terms
 fsm.languages        <- fsm.expression fsm.recipe fsm.terms
 fsm.tags             <- fsm.automaton fsm.expression fsm.recipe fsm.terms
 fsm.pattern          <- fsm.expression fsm.recipe fsm.terms
-fsm.lark             <- fsm.automaton fsm.expression fsm.pattern fsm.recipe fsm.terms
 fsm.schema.keywords  <- fsm.pattern fsm.terms
 fsm.schema.documents <- fsm.automaton fsm.schema.keywords fsm.terms
 fsm.schema.scalars   <- fsm.automaton fsm.schema.keywords fsm.terms
 fsm.schema           <- fsm.automaton fsm.expression fsm.pattern fsm.recipe fsm.schema.documents fsm.schema.keywords
                         fsm.schema.scalars fsm.terms
+fsm.lark             <- fsm.automaton fsm.expression fsm.pattern fsm.recipe fsm.schema fsm.terms
 fsm.tokens           <- fsm.automaton fsm.drawing fsm.expression fsm.terms
 fsm.types            <- fsm.expression fsm.languages fsm.pattern fsm.recipe fsm.schema.keywords fsm.terms
 kv                   <-
