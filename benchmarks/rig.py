@@ -23,6 +23,13 @@ def byte_tokenizer(**options: Any) -> Any:
 
 
 _SHAPES = {
+    "tiny": {
+        "hidden_size": 64,
+        "intermediate_size": 96,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+    },
     "small": {
         "hidden_size": 512,
         "intermediate_size": 1376,
@@ -39,6 +46,7 @@ _SHAPES = {
     },
 }
 SHAPES = {
+    "tiny": "width 64, 2 layers, 4 query and 2 key heads, 32,000 tokens, float32",
     "small": "width 512, 8 layers, 8 query and 2 key heads, 32,000 tokens, float32",
     "8b": "width 4,096, 32 layers, 32 query and 8 key heads, 32,000 tokens, bfloat16: 7 billion parameters",
 }
@@ -72,7 +80,7 @@ class Rig:
         self.device = device
         with torch.device(device):
             network = transformers.LlamaForCausalLM(config)
-        self.network = network.to(torch.float32 if shape == "small" else torch.bfloat16).eval()
+        self.network = network.to(torch.bfloat16 if shape == "8b" else torch.float32).eval()
         self.network.generation_config.pad_token_id = 0
         self.model = models.from_transformers(self.network, byte_tokenizer(), prefix_cache_bytes=0)
         self.ending_model = models.from_transformers(

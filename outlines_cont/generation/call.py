@@ -30,7 +30,7 @@ from outlines_cont.errors import (
     UnsupportedModel,
     shortened,
 )
-from outlines_cont.generation.options import Options, check_ids, warn_of_lengths
+from outlines_cont.generation.options import Options, warn_of_lengths
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.prompt import Opened, open_guidance, open_prompt
 from outlines_cont.generation.thoughts import OpenThinking, ThinkingProgram
@@ -339,9 +339,7 @@ def _check_resumed(results: Sequence[StateRow], rows: Sequence[Row | None], sour
 
 
 def _checked_eos(maker: PieceMaker, options: Options) -> frozenset[int]:
-    """Return the ids that end a text; raise if `stop_token_ids` are invalid, or if nothing limits the text."""
-    where = "as `stop_token_ids`, those of the model"
-    check_ids(options.stop_token_ids, maker.model.vocab_size, "ids", where, "stop_token_ids")
+    """Return the ids that end a text; raise if nothing limits the text."""
     found = maker.model.eos_token_ids.union(options.stop_token_ids)
     is_limited = options.has_max_tokens and options.max_tokens is not None
     if not found and not is_limited and not options.stop_at:
