@@ -29,6 +29,7 @@ from fsm.lark.grammar import grammar
 from fsm.limits import Limits
 from fsm.pattern.python_pattern import regex
 from fsm.schema import json_schema, tool_schema
+from fsm.schema.schema_text import schema_text
 from fsm.tags import special, tag, triggered
 from fsm.tokens.explanation import Explanation
 from fsm.tokens.token_fsm import TokenFSM, draw
@@ -66,6 +67,7 @@ __all__ = [
     "grammar",
     "json_schema",
     "regex",
+    "schema_text",
     "special",
     "substring",
     "tag",

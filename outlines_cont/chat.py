@@ -9,7 +9,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial as partial_call
 from itertools import takewhile
 from operator import eq
@@ -20,10 +20,11 @@ from pydantic import ValidationError
 from fsm import FSMError
 from outlines_cont import generate
 from outlines_cont.chats.chat_format import ChatFormat, aligned
-from outlines_cont.chats.message import Turn, checked_message, read_turns, readable, turns_json
+from outlines_cont.chats.message import Turn, checked_message, read_turns, readable, turns_json, with_schema
 from outlines_cont.chats.template import check_role
-from outlines_cont.chats.tool import ToolCall, ToolForm
-from outlines_cont.checks import check, check_model, checked_bool, is_int
+from outlines_cont.chats.tool import Tool, ToolCall
+from outlines_cont.chats.tool_form import ToolForm
+from outlines_cont.checks import check, check_int, check_model, checked_bool, is_int
 from outlines_cont.errors import ChatError, ModelMismatch, OptionError, StateFileError
 from outlines_cont.events.event import StreamOptions
 from outlines_cont.generate import Generator
@@ -31,6 +32,7 @@ from outlines_cont.generation.call import Call
 from outlines_cont.generation.options import Options, PieceOptions
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.prompt import open_prompt
+from outlines_cont.generation.thinking import Thinking
 from outlines_cont.immutable import Immutable, shallow_copy
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.replies import ChatStream, OpenCalls, ReplyConstraint, ReplyMaker, reply_maker
@@ -75,7 +77,7 @@ class Chat(Immutable):
             template: a Jinja template to use instead of that of the model's tokenizer.
             tools: the tools that the model may call: functions with type hints, pydantic models, or tools of OpenAI, Anthropic or MCP
                 as dicts.
-            tool_form: how the model writes calls: a `ToolForm`, 'hermes', 'llama3', 'mistral' or 'generic'; None infers it from the
+            tool_form: how the model writes calls: a `ToolForm`, or the name of one of `FORMS`, such as 'hermes'; None infers it from the
                 template.
             rng: the seed of the random stream; None takes one from the operating system.
             **options: variables of the template, such as `enable_thinking=False`.
@@ -188,6 +190,8 @@ class Chat(Immutable):
         reply: Generator | str | None = None,
         *,
         tools: Sequence[Any] | None = None,
+        tool_choice: str = "auto",
+        max_calls: int | None = None,
         rng: Rng = None,
         **options: Unpack[PieceOptions],
     ) -> Self:
@@ -201,6 +205,8 @@ class Chat(Immutable):
             reply: the generator of the reply, such as `generate.text(model)`; or a text, as an example. None is free text, and
                 calls if the conversation has tools.
             tools: the tools that may be called from now on, as in `Chat(model, tools=...)`; None leaves them unchanged.
+            tool_choice: `"auto"`, text or calls; `"none"`, text; `"required"`, calls; or the name of the tool that is called.
+            max_calls: the most calls of the reply; None for as many as the form of the model allows.
             rng: a seed; None continues the random stream of the conversation.
             **options: `max_tokens`, `stop_at` and the others of `PieceOptions`.
 
@@ -214,17 +220,26 @@ class Chat(Immutable):
                 return self.message({"role": "assistant", "content": reply})
             added = self.model.tokenizer.encode_inside(reply, self.state.rows[0][0].token_ids) if reply else []
             return self._with_extended_reply(reply, None, self.state + added if reply else self.state)
-        (chat,) = self.replies([self], reply, tools=tools, rng=rng, **options)
+        (chat,) = self.replies(
+            [self], reply, tools=tools, tool_choice=tool_choice, max_calls=max_calls, rng=rng, **options
+        )
         return chat
 
     def resume(
-        self, generator: Generator, *, tools: Sequence[Any] | None = None, **options: Unpack[PieceOptions]
+        self,
+        generator: Generator,
+        *,
+        tools: Sequence[Any] | None = None,
+        tool_choice: str = "auto",
+        max_calls: int | None = None,
+        **options: Unpack[PieceOptions],
     ) -> Self:
         """Return the conversation with more of a reply that was cut, constraint included, as if it had not been cut.
 
         Args:
             generator: the one that has begun the reply.
-            tools: those of the reply, if they were given to it; in a conversation with tools free text may call anyway.
+            tools, tool_choice, max_calls: those of the reply, if they were given to it; in a conversation with tools free text may call
+                anyway.
             **options: as in `continuous(generator).resume`: `max_tokens` is the most tokens to add now.
 
         Raises:
@@ -239,10 +254,11 @@ class Chat(Immutable):
             )
         _check(self, generator)
         state = self.state
-        (chat,), maker, options = _begin([self], generator, tools, options)
+        choice = _ToolChoice(tool_choice, max_calls)
+        (chat,), maker, options = _begin([self], generator, tools, choice, options)
         piece = state.rows[0][0].piece
         if chat._format.tools and (piece is None or piece.source != maker.source):
-            maker = _reply_maker(chat, generator)
+            maker = _reply_maker(chat, generator, choice)
         if tools is not None:
             chat = chat._copy_with(state=state)
         return chat._replied(maker, Call(maker, state, Options.of(options), resume=True).finished_state())
@@ -254,6 +270,8 @@ class Chat(Immutable):
         generator: Generator | None = None,
         *,
         tools: Sequence[Any] | None = None,
+        tool_choice: str = "auto",
+        max_calls: int | None = None,
         rng: Rng = None,
         **options: Unpack[PieceOptions],
     ) -> list[Self]:
@@ -261,7 +279,7 @@ class Chat(Immutable):
 
         Args:
             chats: conversations with one model.
-            generator, tools, **options: as in `assistant`.
+            generator, tools, tool_choice, max_calls, **options: as in `assistant`.
             rng: a seed, or a list with one per conversation.
 
         Raises:
@@ -269,7 +287,7 @@ class Chat(Immutable):
         """
         if not chats:
             return []
-        chats, maker, options = _begin(chats, generator, tools, options)
+        chats, maker, options = _begin(chats, generator, tools, _ToolChoice(tool_choice, max_calls), options)
         messages = [chat._format.tool_messages for chat in chats]
         if isinstance(maker, ReplyMaker) and any(one != messages[0] for one in messages):
             raise OptionError(
@@ -285,6 +303,8 @@ class Chat(Immutable):
         generator: Generator | None = None,
         *,
         tools: Sequence[Any] | None = None,
+        tool_choice: str = "auto",
+        max_calls: int | None = None,
         top: int = 0,
         retract: bool = False,
         partial: bool = False,
@@ -302,7 +322,7 @@ class Chat(Immutable):
         arguments. Its text is not part of `event.text`.
 
         Args:
-            generator, tools: as in `assistant`.
+            generator, tools, tool_choice, max_calls: as in `assistant`.
             top, retract, partial: as in `continuous(generator).stream`; a reply that may call supports no `retract`.
             rng, **options: as in `assistant`.
 
@@ -313,7 +333,7 @@ class Chat(Immutable):
             As `assistant` does, for arguments that can be checked immediately.
             OptionError: `retract` in a reply that may call.
         """
-        (chat,), maker, options = _begin([self], generator, tools, options)
+        (chat,), maker, options = _begin([self], generator, tools, _ToolChoice(tool_choice, max_calls), options)
         if retract and isinstance(maker, ReplyMaker):
             raise OptionError(
                 "expected no `retract` in a reply that may call, whose text is held back where it may begin a call. Omit it.",
@@ -447,6 +467,15 @@ class Chat(Immutable):
     def _num_calls(self) -> int:
         return sum(len(turn.message.get("tool_calls") or ()) for turn in self._turns)
 
+    def _showing(self, schema: str) -> Self:
+        """Return the conversation with the text of a schema in the message of the system."""
+        messages = [turn.message for turn in self._turns]
+        first, *_ = shown = with_schema(messages, schema)
+        if shown is messages:
+            return self
+        rest = self._turns[len(self._turns) - len(shown) + 1 :]
+        return self._copy_with(turns=(Turn(first, first["content"]), *rest))
+
     def _compute_state(self) -> SequenceState:
         """Return the state of the messages, with the longest common prefix of the last computed state."""
         known = self._turns[-1].text if self._is_reply else None  # None for calls, too
@@ -515,13 +544,43 @@ class Chat(Immutable):
 
 
 def with_ends(options: PieceOptions, chats: Sequence[Chat]) -> PieceOptions:
-    """Return the options of a call with the tokens that a template writes after a reply as further `stop_token_ids`."""
+    """Return the options of a call with what a template decides: the tokens that it writes after a reply are further `stop_token_ids`,
+    and its marks are those of thoughts.
+    """
+    thinking = Thinking.of(options.get("thinking"))
+    if thinking is not None:
+        options = {**options, "thinking": thinking.with_marks(chats[0]._format.template)}
     ends = {end for chat in chats for end in chat._format.template.end_token_ids}
     return {**options, "stop_token_ids": (*options.get("stop_token_ids", ()), *sorted(ends))}
 
 
+@dataclass(frozen=True, slots=True)
+class _ToolChoice:
+    """Whether a reply calls: `auto`, `none`, `required` or the name of a tool; and the most calls."""
+
+    choice: str = "auto"
+    max_calls: int | None = None
+
+    def tools_of(self, chat: Chat) -> tuple[Tool, ...]:
+        """Return the tools of a conversation that may be called; raise `OptionError` for a choice that it does not have."""
+        check_int("max_calls", self.max_calls, 1, is_optional=True)
+        tools = chat._format.tools
+        known = ["auto", "none", *(["required", *(tool.name for tool in tools)] if tools else ())]
+        check("tool_choice", self.choice, self.choice in known, f"one of {', '.join(map(repr, known))}")
+        return tuple(tool for tool in tools if self.choice in ("auto", "required", tool.name))
+
+    @property
+    def must_call(self) -> bool:
+        """Whether the reply is calls, and no text."""
+        return self.choice not in ("auto", "none")
+
+
 def _begin(
-    chats: Sequence[ChatT], generator: Generator | None, tools: Sequence[Any] | None, options: PieceOptions
+    chats: Sequence[ChatT],
+    generator: Generator | None,
+    tools: Sequence[Any] | None,
+    choice: _ToolChoice,
+    options: PieceOptions,
 ) -> tuple[Sequence[ChatT], PieceMaker, PieceOptions]:
     """Return the arguments of a reply, checked; with a `ReplyMaker` if it may call: if tools were given to it, or if its text is free."""
     if tools is not None:
@@ -529,16 +588,20 @@ def _begin(
     chosen = generate.text(chats[0].model) if generator is None else generator
     for chat in chats:
         _check(chat, chosen)
+    if chosen.shown_schema:
+        chats = [chat._showing(chosen.shown_schema) for chat in chats]
     thinking = chosen.thinking_of(Options.of(options))
     if thinking is not None:
-        options = {**options, "thinking": thinking.with_marks(chats[0]._format.template)}
-    may_call = chats[0]._format.tools and (tools or chosen.constraint is None)
-    return chats, _reply_maker(chats[0], chosen) if may_call else chosen, with_ends(options, chats)
+        options = {**options, "thinking": thinking}
+    may_call = choice.tools_of(chats[0]) and (tools or choice.must_call or chosen.constraint is None)
+    return chats, _reply_maker(chats[0], chosen, choice) if may_call else chosen, with_ends(options, chats)
 
 
-def _reply_maker(chat: Chat, generator: Generator) -> ReplyMaker:
+def _reply_maker(chat: Chat, generator: Generator, choice: _ToolChoice = _ToolChoice()) -> ReplyMaker:
     assert chat._format.form is not None
-    return reply_maker(generator, chat._format.form, chat._format.tools, partial_call(generate.fsm, generator.model))
+    calls = partial_call(generate.fsm, generator.model)
+    form, tools = chat._format.form, choice.tools_of(chat)
+    return reply_maker(generator, form, tools, calls, must_call=choice.must_call, max_calls=choice.max_calls)
 
 
 def _check(chat: Chat, generator: Generator) -> None:

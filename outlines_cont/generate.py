@@ -73,6 +73,7 @@ class Generator(PieceMaker):
         draft: the draft for speculative decoding in every call that does not set its own.
         unbounded: the values of a schema that may be of any length; see `fsm.Report`.
         thinking: how the model thinks before the text in every call that does not say otherwise; None if it does not.
+        shown_schema: a short text of the schema that conversations show to the model; empty without `show_schema`.
         made_by: the function of `generate` that made it, and its arguments; None if it was made otherwise.
     """
 
@@ -357,6 +358,7 @@ def json(
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
     thinking: Thinking | bool | None = None,
+    show_schema: bool = False,
     **options: Any,
 ) -> Generator:
     """Generate JSON that validates against `schema`.
@@ -373,6 +375,7 @@ def json(
         policies: policies of every call, such as `[policies.ban(["delve"])]`; every function of this module takes them.
         draft: the draft for speculative decoding, such as `"lookup"`; see `PieceOptions`. Every function of this module takes it.
         thinking: let the model think in free text first: True, or a `Thinking`. Every function of this module takes it.
+        show_schema: in a conversation, add `fsm.schema_text(schema)` to the message of the system, so that the model sees it.
         **options: options of `fsm.json_schema`, such as `whitespace`, `formats`, `dialect` and `registry`.
 
     For a tool write `generate.json(model, fsm.tool_schema(tool))`.
@@ -400,7 +403,8 @@ def json(
         end=end,
         max_retries=max_retries,
     )
-    return replace(made, partial_type=partial)
+    shown = fsm_package.schema_text(schema) if checked_bool(show_schema, "show_schema") else ""
+    return replace(made, partial_type=partial, shown_schema=shown)
 
 
 def _parser_of(schema: Any) -> tuple[Callable[[str], Any], PartialType]:

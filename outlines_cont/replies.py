@@ -22,7 +22,8 @@ from itertools import chain
 from typing import Any, Generic, TypeVar, cast
 
 from fsm import Expression
-from outlines_cont.chats.tool import Tool, ToolForm, call_id
+from outlines_cont.chats.tool import Tool, call_id
+from outlines_cont.chats.tool_form import ToolForm
 from outlines_cont.events.event import OpenCall, StreamEvent, StreamOptions
 from outlines_cont.events.partial_type import MISSING
 from outlines_cont.events.partial_value import PartialValue
@@ -30,13 +31,14 @@ from outlines_cont.generation.call import Call
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.stream import StateStream
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.models.tokenizer.special_names import special_names_of
+from outlines_cont.models.tokenizer.special_names import SpecialNames, special_names_of
 from outlines_cont.policies.branch import Branch, LazyTokenSet, TokenSet
 from outlines_cont.policies.constraint import CheckedConstraint, Constraint
 from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.policies.stop import FreeText, StopAt, StopState
-from outlines_cont.state.row import StateRow
+from outlines_cont.state.row import StateRow, written
 from outlines_cont.state.sequence_state import SequenceState
+from outlines_cont.streams.stream_state import TextDecoder
 
 
 class OpenCalls:
@@ -50,7 +52,7 @@ class OpenCalls:
         self._tools = {tool.name: tool for tool in tools}
         self._first = first
         self._before = form.before
-        self._text = text  # not parsed yet
+        self._text = text  # not parsed yet; all of it, where arguments are no JSON
         self._count = 0
         self._name: str | None = None
         self._has_begun = False
@@ -59,8 +61,23 @@ class OpenCalls:
     def push(self, text: str) -> Iterator[OpenCall]:
         """Parse more text, and yield the new part of each call. Cost: proportional to the text and the open arguments."""
         self._text += text
+        if self._form.arguments is not None:
+            yield from self._whole_calls()
+            return
         while (found := self._read()) is not None:
             yield found
+
+    def _whole_calls(self) -> Iterator[OpenCall]:
+        """Yield the calls that are complete since the last time: arguments that are no JSON are reported as a whole."""
+        for name, given in self._form.calls(self._text, self._tools.values())[self._count :]:
+            number, text = self._first + self._count, json.dumps(given, ensure_ascii=False)
+            yield OpenCall(self._count, call_id(number), name, text, self._tools[name].values(given), True)
+            self._count += 1
+
+    def has_special_in(self, names: SpecialNames) -> bool:
+        """Return whether special tokens stand in calls, not only before them."""
+        inside = self._form.before[len(self._form.marker(names.first_in(self._form.before))) :]
+        return any(map(names.count_in, (inside, *self._form.texts[1:])))
 
     def _read(self) -> OpenCall | None:
         """Return the next change; None if it needs more text."""
@@ -116,7 +133,7 @@ class ReplyConstraint(Policy[ReplyState]):
     Args:
         writer: the constraint of the text; None for free text.
         calls: the constraint of what follows the marker.
-        marker: the text by which a call is recognised.
+        marker: the text by which a call is recognised; empty for a reply that must be calls.
         begins_reply: whether a call may only begin a reply.
         model: the model that writes.
     """
@@ -138,12 +155,14 @@ class ReplyConstraint(Policy[ReplyState]):
         self.marker = marker
         special = model.tokenizer.special_tokens
         self.marker_id = next((token_id for token_id, name in sorted(special.items()) if name == marker), None)
+        self._must_call = not marker
         self.horizon = max(calls.horizon, 0 if writer is None else writer.horizon)
         self.max_retries = calls.max_retries or (None if writer is None else writer.max_retries)
         self._writer: Any = FreeText.of_model(model) if writer is None else writer
         self.is_free = writer is None
         self._begins_reply = begins_reply
-        self._search = None if self.marker_id is not None else StopAt(marker, model.tokenizer, keep=True)
+        has_text = self.marker_id is None and marker
+        self._search = StopAt(marker, model.tokenizer, keep=True) if has_text else None
         self._tokenizer = model.tokenizer
         self._eos = TokenSet.of(model.eos_token_ids)
         self._marker_set = TokenSet.of(() if self.marker_id is None else (self.marker_id,))
@@ -151,6 +170,8 @@ class ReplyConstraint(Policy[ReplyState]):
 
     def initial(self, row: RowView) -> ReplyState:
         """Return the state before the first token."""
+        if self._must_call:
+            return ReplyState(None, None, self.calls.initial(row))
         return ReplyState(self._writer.initial(row), None if self._search is None else self._search.initial(row))
 
     def advance(self, state: ReplyState, token_id: int) -> ReplyState:
@@ -230,6 +251,8 @@ class ReplyConstraint(Policy[ReplyState]):
 
     def calls_begin(self, token_ids: Sequence[int], healed: bytes = b"") -> int | None:
         """Return the index of the first token after the marker; None if there is none. Cost: the tokens before it."""
+        if self._must_call:
+            return 0
         if self.marker_id is not None:
             return token_ids.index(self.marker_id) + 1 if self.marker_id in token_ids else None
         assert self._search is not None
@@ -304,12 +327,28 @@ class ReplyMaker(PieceMaker):
 
 
 def reply_maker(
-    writer: PieceMaker, form: ToolForm, tools: Sequence[Tool], calls: Callable[[Expression], PieceMaker]
+    writer: PieceMaker,
+    form: ToolForm,
+    tools: Sequence[Tool],
+    calls: Callable[[Expression], PieceMaker],
+    *,
+    must_call: bool = False,
+    max_calls: int | None = None,
 ) -> ReplyMaker:
-    """Return the generator of replies with the text of `writer`, or calls of tools; `calls` makes the generator of their language."""
+    """Return the generator of replies with the text of `writer`, or calls of tools.
+
+    Args:
+        writer: the generator of the text.
+        form: how calls are written.
+        tools: what may be called.
+        calls: makes the generator of their language.
+        must_call: whether there is no text, but calls.
+        max_calls: the most calls of a reply; None for any number.
+    """
     model = writer.model
-    marker = form.marker(special_names_of(model.tokenizer).first_in(form.before))
-    caller = calls(form.expression(tools, marker))
+    names = special_names_of(model.tokenizer)
+    marker = "" if must_call else form.marker(names.first_in(form.before))
+    caller = calls(form.expression(tools, marker, names, max_calls))
     assert isinstance(caller.constraint, Constraint | CheckedConstraint)
     text = writer.constraint
     assert isinstance(text, Constraint | CheckedConstraint | None)
@@ -359,6 +398,9 @@ class ReplyEvents:
         assert isinstance(call.maker.constraint, ReplyConstraint)
         self._constraint, self._tokenizer = call.maker.constraint, call.maker.model.tokenizer
         self._num_seen = 0  # characters of the reply in earlier events
+        self._num_tokens = 0  # tokens of the reply in earlier events
+        self._decoder = TextDecoder()
+        self._reads_tokens = calls.has_special_in(special_names_of(self._tokenizer))
         self._begin: int | None = None  # where the calls begin in its text, once that is known
 
     def of(self, event: StreamEvent) -> Iterator[StreamEvent]:
@@ -368,6 +410,8 @@ class ReplyEvents:
         text = event.text[:before]
         called = event.text[max(calls_begin - self._num_seen, 0) :]
         self._num_seen += len(event.text)
+        if self._reads_tokens:
+            called = self._called_by_tokens(event)
         if self._begin is None:
             yield event
             return
@@ -384,6 +428,17 @@ class ReplyEvents:
             new = replace(shown if number == 0 else StreamEvent(batch=0, sample=0), text="", call=call)
             reason, stop, error = end if number == len(news) - 1 else ("", None, None)
             yield replace(new, finish_reason=reason, stop=stop, error=error)
+
+    def _called_by_tokens(self, event: StreamEvent) -> str:
+        """Return the text of calls in the tokens of an event, with the names of special tokens, which its text does not have."""
+        row, first = self._call.rows[0], self._num_tokens
+        self._num_tokens += len(event.token_ids)
+        at = None if row is None else self._constraint.calls_begin(row.piece_ids, row.healed)
+        if at is None:
+            return ""
+        data = b"".join(written(event.token_ids[max(at - first, 0) :], self._tokenizer))
+        self._decoder, text = self._decoder.push(data)
+        return text
 
     def _marker_place(self) -> tuple[int, int]:
         """Return the numbers of characters before and up to the end of the marker; far beyond the text if there is none yet."""

@@ -72,8 +72,15 @@ QWEN3_OPEN = QWEN3_REASONING.replace(
 GPT_OSS = """\
 {%- for m in messages -%}
 {%- if m.role == 'assistant' -%}
+{%- if m.tool_calls -%}
+{%- set call = m.tool_calls[0].function -%}
+{{ '<|start|>assistant to=functions.' + call.name + '<|channel|>commentary json<|message|>' + (call.arguments | tojson) + '<|call|>' }}
+{%- else -%}
 {%- if m.thinking and loop.last -%}{{ '<|start|>assistant<|channel|>analysis<|message|>' + m.thinking + '<|end|>' }}{%- endif -%}
 {{ '<|start|>assistant<|channel|>final<|message|>' + m.content + ('<|return|>' if loop.last else '<|end|>') }}
+{%- endif -%}
+{%- elif m.role == 'tool' -%}
+{{ '<|start|>functions.' + m.name + ' to=assistant<|channel|>commentary<|message|>' + (m.content | tojson) + '<|end|>' }}
 {%- else -%}
 {{ '<|start|>' + m.role + '<|message|>' + m.content + '<|end|>' }}
 {%- endif -%}
@@ -137,13 +144,46 @@ MISTRAL = """\
 {%- endfor -%}
 """
 
+# Calls as some models write them, in turns as Qwen has them: each gives what the template of the model gives for a reply that calls.
+_TURNS = """\
+{%- for m in messages -%}
+{{ '<|im_start|>' + ('user' if m.role == 'tool' else m.role) + '\\n' + (m.content or '') }}
+{%- for call in m.tool_calls or [] -%}{%- set f = call.function -%}CALL{%- endfor -%}AFTER
+{{- '<|im_end|>\\n' }}
+{%- endfor -%}
+{{ '<|im_start|>assistant\\n' if add_generation_prompt else '' }}"""
+
+
+def _calling(call: str, after: str = "") -> str:
+    return _TURNS.replace("CALL", call).replace("AFTER", after)
+
+
+_STRING = "(v if v is string else v | tojson)"
+_LITERAL = "('True' if v is true else 'False' if v is false else 'None' if v is none else v | tojson)"
+CALLING = {
+    "mistral-args": _calling("{{ '[TOOL_CALLS]' + f.name + '[ARGS]' + (f.arguments | tojson) }}"),
+    "qwen3-coder": _calling(
+        "{{ ('\\n' if not loop.first else '') + '<tool_call>\\n<function=' + f.name + '>\\n' }}{% for k, v in f.arguments | items %}"
+        "{{ '<parameter=' + k + '>\\n' + " + _STRING + " + '\\n</parameter>\\n' }}{% endfor %}{{ '</function>\\n</tool_call>' }}"
+    ),
+    "pythonic": _calling(
+        "{{ ('[' if loop.first else ', ') + f.name + '(' }}{% for k, v in f.arguments | items %}{{ k + '=' + " + _LITERAL + " }}"
+        "{{ ', ' if not loop.last else '' }}{% endfor %}{{ ')' + (']' if loop.last else '') }}"
+    ),
+    "gemma": _calling(
+        "{{ '<start_function_call>call:' + f.name + '{' }}{% for k, v in f.arguments | items %}{{ k + ':' }}"
+        "{{ ('<escape>' + v + '<escape>') if v is string else (v | tojson) }}{{ ',' if not loop.last else '' }}{% endfor %}"
+        "{{ '}<end_function_call>' }}"
+    ),
+}
+
 # No special tokens and no tools.
 PLAIN = """\
 {%- for m in messages -%}{{ m.role + ': ' + m.content + '\\n' }}{%- endfor -%}
 {%- if add_generation_prompt -%}{{ 'assistant: ' }}{%- endif -%}
 """
 
-TEMPLATES = {"Qwen3": QWEN3, "Llama 3": LLAMA3, "Mistral": MISTRAL, "plain": PLAIN, "gpt-oss": GPT_OSS}
+TEMPLATES = {"Qwen3": QWEN3, "Llama 3": LLAMA3, "Mistral": MISTRAL, "plain": PLAIN}
 _SPECIAL = {
     "Qwen3": ["<|im_start|>", "<|im_end|>"],
     "Llama 3": ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
@@ -152,6 +192,7 @@ _SPECIAL = {
         *("[TOOL_RESULTS]", "[/TOOL_RESULTS]"),
     ],
     "plain": ["<|end|>"],
+    "tools": [*("<|im_start|>", "<|im_end|>", "[TOOL_CALLS]", "[ARGS]"), *("<start_function_call>", "<end_function_call>", "<escape>")],
     "gpt-oss": ["<|start|>", "<|end|>", "<|message|>", "<|channel|>", "<|return|>", "<|call|>", "<|constrain|>"],
 }
 _NAMED = {
@@ -159,6 +200,7 @@ _NAMED = {
     "Llama 3": {"bos_token": "<|begin_of_text|>", "eos_token": "<|eot_id|>"},
     "Mistral": {"bos_token": "<s>", "eos_token": "</s>"},
     "plain": {"eos_token": "<|end|>"},
+    "tools": {"eos_token": "<|im_end|>"},
     "gpt-oss": {"eos_token": "<|return|>"},
 }
 
@@ -170,7 +212,7 @@ def chat_tokenizer(kind: str) -> Any:
     if kind == "Qwen3":
         plain.add_tokens([AddedToken(text) for text in ("<think>", "</think>", "<tool_call>", "</tool_call>")])
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=plain, **_NAMED[kind])
-    tokenizer.chat_template = TEMPLATES[kind]
+    tokenizer.chat_template = TEMPLATES.get(kind)
     return tokenizer
 
 

@@ -15,7 +15,8 @@ from typing import Any
 
 from outlines_cont.chats.message import call_arguments
 from outlines_cont.chats.template import ChatTemplate
-from outlines_cont.chats.tool import FORMS, Tool, ToolCall, ToolForm, as_text, call_id, form_of
+from outlines_cont.chats.tool import Tool, ToolCall, call_id
+from outlines_cont.chats.tool_form import FORMS, ToolForm, as_text, form_of
 from outlines_cont.checks import check
 from outlines_cont.interfaces import LanguageModel, Tokenizer
 from outlines_cont.models.tokenizer.special_names import encode_letters
@@ -164,7 +165,7 @@ class ChatFormat:
         """Return the message of a reply with the calls in its text; the first one is call number `first` of the conversation."""
         assert self.form is not None
         at = text.find(self.form.before)
-        calls = self.form.calls(text[at:]) if at >= 0 else []
+        calls = self.form.calls(text[at:], self.tools) if at >= 0 else []
         if not calls:
             return message
         described = [

@@ -28,6 +28,16 @@ def is_conversation(value: object) -> bool:
     )
 
 
+def with_schema(messages: Sequence[Message], text: str) -> Sequence[Message]:
+    """Return messages whose first is one of the system that shows the text of a schema; the same, if it does already."""
+    told = f"Answer with JSON of this form:\n{text}"
+    first = messages[0] if messages else {}
+    content = first.get("content")
+    if first.get("role") not in ("system", "developer") or not isinstance(content, str):
+        return [{"role": "system", "content": told}, *messages]
+    return messages if told in content else [{**first, "content": f"{content}\n\n{told}"}, *messages[1:]]
+
+
 def checked_message(message: object) -> dict[str, Any]:
     """Return a deep copy of a message.
 

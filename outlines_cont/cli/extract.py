@@ -197,6 +197,7 @@ def _load_extractor(options: ExtractOptions, schema: RecordSchema, template: Pro
         batch_size=options.batch_size,
         chat=chat,
         draft=None if options.draft is Draft.NONE else options.draft.value,
+        thinking=options.thinking,
         samples=options.samples,
         is_scored=options.has_details,
         **options.schema_options,

@@ -135,6 +135,8 @@ class ExtractOptions:
     sampler: Sampler = "greedy"
     seed: Seed = 0
     draft: Annotated[Draft, Option(help="Speculative decoding by prompt lookup: the same records in fewer forwards.")] = Draft.NONE
+    thinking: Annotated[bool, Option("--thinking",
+        help="Let the model think before each record, between the marks of its chat template, 2,048 tokens at most.")] = False
     samples: Annotated[int, Option(min=0, metavar="N",
         help="Sample N more records for each row, and count for each value how many have the same.")] = 0
     details: Annotated[bool, Option("--details", help="Write log-probabilities, tokens and agreement with each record.")] = False

@@ -22,7 +22,7 @@ from outlines_cont.control.script_driver import (
     running_driver,
 )
 from outlines_cont.errors import ScriptError
-from outlines_cont.generation.options import checked_policies, texts_of
+from outlines_cont.generation.options import Options, texts_of
 from outlines_cont.policies.constraint import EndMode
 from outlines_cont.policies.policy import Policy
 from outlines_cont.programs.fork_program import Wait
@@ -30,15 +30,15 @@ from outlines_cont.programs.variables import Shared, Written
 
 T = TypeVar("T")
 
-_OF_CALLS = "It is an option of a call of a generator: `continuous(generator)(result.state, {}=...)` continues where a program has ended."
+# Options of calls of generators that `gen` has, too.
+_OF_CALLS = ("max_tokens", "min_tokens", "stop_at", "keep_stop", "stop_token_ids", "policies", "draft")
 # Options of calls of generators that `gen` does not have.
 _NOT_OF_PIECES = {
     "heal": "A piece removes no token, as labels may point after it. End what `fixed` appends where a token may end, such as after a "
     "word, or encode it together with what follows: `fixed(text, following=label)`.",
-    "guidance": f"A fork has no second sequence. {_OF_CALLS.format('guidance')}",
-    "min_tokens": _OF_CALLS.format("min_tokens"),
+    "guidance": "A fork has no second sequence. It is an option of a call of a generator: `continuous(generator)(result.state, "
+    "guidance=...)` continues where a program has ended.",
     "thinking": "Write the thoughts as a piece of their own: `await gen(stop_at='</think>', keep_stop=True)`, then the answer.",
-    "stop_token_ids": _OF_CALLS.format("stop_token_ids"),
     "stop_in_prompt": "`text_since(label)` returns the text before it.",
     "on_progress": "`control.start(...).events()` yields what happens.",
     "sampler": "Give it to `control.run(..., sampler=...)`; `temperature=` changes it for a piece.",
@@ -74,6 +74,8 @@ async def gen(
     stop_at: str | Sequence[str] | None = None,
     keep_stop: bool = False,
     max_tokens: int | None = None,
+    min_tokens: int = 0,
+    stop_token_ids: Sequence[int] = (),
     policies: Sequence[Policy[Any]] = (),
     temperature: float | None = None,
     name: str | None = None,
@@ -94,6 +96,8 @@ async def gen(
         stop_at: a text, or several; the generated text ends exactly before the first of them.
         keep_stop: let it end exactly after the stop text instead.
         max_tokens: the most tokens, forced ones included.
+        min_tokens: until it has this number of tokens, ends of text are masked if another token is allowed.
+        stop_token_ids: tokens that end the text if it may end there, in addition to those of the model; they are not part of it.
         policies: policies of this text, in addition to those of `control.run`.
         temperature: used in place of the sampler's; 0 takes the most probable token.
         name: capture the text under this name.
@@ -108,13 +112,13 @@ async def gen(
         IncompleteOutput: `max_tokens` or the context has cut a constrained text, or one with `require_stop` did not reach its stop.
         CheckFailed, DeadEnd, FSMError: the constraint cannot be satisfied. The text so far is kept.
     """
-    options = {**locals()}
+    given = {**locals()}
     check(
         "choice", choice, not isinstance(choice, str), "a list of options", f"Write [{choice!r}] for a single option."
     )
-    options["choice"] = None if choice is None else texts_of(choice, "choice")
-    options["stop_at"], options["policies"] = texts_of(stop_at, "stop_at"), checked_policies(policies)
-    return str(await _request(Gen(**options)))
+    given["choice"] = None if choice is None else texts_of(choice, "choice")
+    options = Options.of({name: given.pop(name) for name in _OF_CALLS})
+    return str(await _request(Gen(**given, options=options)))
 
 
 async def fork(count: int) -> int:

@@ -15,14 +15,14 @@ import copy
 import traceback
 from collections.abc import Callable, Coroutine, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Real
 from typing import Any, TypeVar
 
 from fsm import substring
 from outlines_cont import generate
-from outlines_cont.checks import check, check_draft, check_int, checked_bool
+from outlines_cont.checks import check, checked_bool
 from outlines_cont.errors import IncompleteOutput, OptionError, ReplayError, ScriptError, StepBudgetError, shortened
 from outlines_cont.generate import Generator
 from outlines_cont.generation.options import Options, check_beside_stop, check_one_constraint
@@ -77,7 +77,7 @@ class ForkInto:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gen:
-    """Generate a span; the attributes are the arguments of `script.gen`. Invalid ones are an `OptionError`."""
+    """Generate a span; attributes are the arguments of `script.gen`, those of calls as `options`. Invalid ones are an `OptionError`."""
 
     regex: str | None = None
     choice: tuple[str, ...] | None = None
@@ -85,16 +85,12 @@ class Gen:
     grammar: str | None = None
     substring_of: str | None = None
     substring_end: str = '"'
-    stop_at: tuple[str, ...] = ()
-    keep_stop: bool = False
-    max_tokens: int | None = None
-    policies: tuple[Policy[Any], ...] = ()
     temperature: float | None = None
     name: str | None = None
     force: bool = True
     end: EndMode | None = None
     require_stop: bool = False
-    draft: Any = None
+    options: Options
 
     def __post_init__(self) -> None:
         constraints = ("regex", "choice", "json", "grammar", "substring_of")
@@ -103,12 +99,10 @@ class Gen:
             value = getattr(self, option)
             is_omitted = value is None and option != "substring_end"
             check(option, value, is_omitted or isinstance(value, str), "a text")
-        check_draft(self.draft)
-        for option in ("keep_stop", "require_stop", "force"):
+        for option in ("require_stop", "force"):
             checked_bool(getattr(self, option), option)
         check("end", self.end, self.end in (None, "eos", "free"), "'eos' or 'free'")
-        check_beside_stop(self.stop_at, keep_stop=self.keep_stop, require_stop=self.require_stop)
-        check_int("max_tokens", self.max_tokens, 1, is_optional=True)
+        check_beside_stop(self.options.stop_at, require_stop=self.require_stop)
         temperature = self.temperature
         is_real = isinstance(temperature, Real) and not isinstance(temperature, bool) and 0 <= temperature < 1e30
         check("temperature", temperature, temperature is None or is_real, "a number, 0 or more, or None")
@@ -394,7 +388,7 @@ class ScriptDriver(ForkDriver):
             )
         elif request.require_stop and outcome.stop is None:
             told = (
-                f"expected a text that ends at {' or '.join(map(repr, request.stop_at))}, but it ended before ({outcome.reason}): "
+                f"expected a text that ends at {' or '.join(map(repr, request.options.stop_at))}, but it ended before ({outcome.reason}): "
                 f"{shortened(repr(text))}. Raise `max_tokens`, or omit `require_stop`."
             )
         if told:
@@ -454,11 +448,5 @@ def _generator(request: Gen, model: LanguageModel) -> Generator:
 
 def _piece(request: Gen, generator: Generator, others: tuple[Policy[Any], ...], sampler: Sampler) -> ForkPiece:
     """Return a requested span for the engine, under the policies of the request and `others`."""
-    options = Options(
-        policies=(*request.policies, *others),
-        stop_at=request.stop_at,
-        keep_stop=request.keep_stop,
-        max_tokens=request.max_tokens,
-        draft=request.draft,
-    )
+    options = replace(request.options, policies=(*request.options.policies, *others))
     return ForkPiece(generator.piece(options, sampler=sampler, temperature=request.temperature, scores_end=False))

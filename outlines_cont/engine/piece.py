@@ -56,11 +56,19 @@ class RowLimits:
     max_written: int | None = None  # the same without healed tokens, if the end of the prompt is healed
     _known: dict[int, SampleMask] = field(
         default_factory=dict, repr=False
-    )  # by the id of the mask; shared by the rows of a piece
+    )  # by the id of the mask; shared by all rows with the same ends
 
     @classmethod
     def of(cls, model: LanguageModel, stop_token_ids: Sequence[int]) -> Self:
-        """Return the limits of rows of a model, without those of a call."""
+        """Return the limits of rows of a model, without those of a call; without stop tokens the same object, which remembers masks."""
+        if stop_token_ids:
+            return cls._made(model, stop_token_ids)
+        key = "row_limits", model.eos_token_ids, model.context_length
+        known: Self | None = model.memo.get(key)
+        return known or model.memo.setdefault(key, cls._made(model, ()))
+
+    @classmethod
+    def _made(cls, model: LanguageModel, stop_token_ids: Sequence[int]) -> Self:
         model_eos, stop_tokens = TokenSet.of(model.eos_token_ids), TokenSet.of(stop_token_ids)
         eos, end_ids = model_eos | stop_tokens, frozenset([*model.eos_token_ids, *stop_token_ids])
         not_eos = TokenSet.of_bitmask((~eos).bitmask(model.vocab_size))

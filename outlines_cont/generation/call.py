@@ -15,6 +15,7 @@ from typing import Any
 
 from fsm import FSMError
 from fsm.errors import stacklevel_of_user
+from outlines_cont.chats.message import is_conversation, with_schema
 from outlines_cont.engine.beam import BeamJob
 from outlines_cont.engine.job import Job, Step, Task
 from outlines_cont.engine.piece import Piece
@@ -29,7 +30,7 @@ from outlines_cont.errors import (
     UnsupportedModel,
     shortened,
 )
-from outlines_cont.generation.options import Options, check_ids, warn_of_lengths
+from outlines_cont.generation.options import Options, warn_of_lengths
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.prompt import Opened, open_guidance, open_prompt
 from outlines_cont.generation.thoughts import OpenThinking, ThinkingProgram
@@ -338,9 +339,7 @@ def _check_resumed(results: Sequence[StateRow], rows: Sequence[Row | None], sour
 
 
 def _checked_eos(maker: PieceMaker, options: Options) -> frozenset[int]:
-    """Return the ids that end a text; raise if `stop_token_ids` are invalid, or if nothing limits the text."""
-    where = "as `stop_token_ids`, those of the model"
-    check_ids(options.stop_token_ids, maker.model.vocab_size, "ids", where, "stop_token_ids")
+    """Return the ids that end a text; raise if nothing limits the text."""
     found = maker.model.eos_token_ids.union(options.stop_token_ids)
     is_limited = options.has_max_tokens and options.max_tokens is not None
     if not found and not is_limited and not options.stop_at:
@@ -371,6 +370,8 @@ def _check_search(maker: PieceMaker, options: Options) -> None:
 def _opened(maker: PieceMaker, prompt: Any, options: Options, rng: Rng, resume: bool) -> Opened:
     """Return the rows of the prompt; `best_of` forks the states in it, so the number of samples is then theirs."""
     num_samples = None if resume else maker.sampler.num_samples
+    if maker.shown_schema:
+        prompt = _showing(prompt, maker.shown_schema)
     if isinstance(maker.sampler, BestOf) and not resume:
         is_list = isinstance(prompt, list | tuple)
         items = prompt if is_list else [prompt]
@@ -382,6 +383,13 @@ def _opened(maker: PieceMaker, prompt: Any, options: Options, rng: Rng, resume: 
     if maker.unbounded and not options.has_max_tokens and not resume:
         warn_of_lengths(maker.model, maker.source, maker.unbounded, options.max_tokens)
     return opened
+
+
+def _showing(prompt: Any, schema: str) -> Any:
+    """Return a prompt whose conversations show the text of a schema; other prompts, and those of `Chat`, are as they are."""
+    if is_conversation(prompt):
+        return with_schema(prompt, schema)
+    return [_showing(item, schema) for item in prompt] if isinstance(prompt, list) else prompt
 
 
 def _opened_thinking(maker: PieceMaker, options: Options) -> OpenThinking | None:

@@ -14,7 +14,7 @@ from outlines_cont.drafts.opening import open_draft
 from outlines_cont.engine.piece import Piece, RowLimits
 from outlines_cont.errors import IncompleteOutput, NoHypothesis, located, shortened
 from outlines_cont.events.partial_type import PartialType
-from outlines_cont.generation.options import GENERATORS_OWN, Options
+from outlines_cont.generation.options import GENERATORS_OWN, Options, check_ids
 from outlines_cont.generation.thinking import Thinking
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel
@@ -50,6 +50,7 @@ class PieceMaker(Immutable):
     draft: Any = field(default=None, repr=False)
     unbounded: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     thinking: Thinking | None = field(default=None, repr=False)
+    shown_schema: str = field(default="", repr=False)
     parses_specials: bool = field(
         default=False, repr=False
     )  # `parse` is given the bytes that the language reads, not a text
@@ -76,6 +77,8 @@ class PieceMaker(Immutable):
 
         With `scores_end` forced tokens at the end are fed for their log-probabilities; those of a search always are.
         """
+        where = "as `stop_token_ids`, those of the model"
+        check_ids(options.stop_token_ids, self.model.vocab_size, "ids", where, "stop_token_ids")
         own, is_beams = self.sampler, isinstance(self.sampler, BeamSearch)
         return Piece(
             policies=self.policies(options),

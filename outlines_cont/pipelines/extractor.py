@@ -23,6 +23,7 @@ from outlines_cont.engine.window import Room
 from outlines_cont.errors import OptionError
 from outlines_cont.generation.options import Options, PieceOptions
 from outlines_cont.generation.prompt import Item
+from outlines_cont.generation.thinking import Thinking
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import MARKS, control_names_of, mapped_texts
 from outlines_cont.pipelines.calibration import Calibration
@@ -61,6 +62,7 @@ class Extractor:
         samples: how many more records are sampled for each row; `agreement` is the share of them with an equal value, for each value.
         batch_size: the most rows that run at once, samples included.
         draft: the draft for speculative decoding; see `PieceOptions`.
+        thinking: let the model think before each record: True, or a `Thinking`. Weights are those of the records alone.
         is_scored: whether to compute the log-probabilities of records (`weight`) and of their values.
         **options: passed to `fsm.json_schema`, such as `whitespace`.
 
@@ -88,6 +90,7 @@ class Extractor:
         samples: int = 0,
         batch_size: int = 32,
         draft: Any = None,
+        thinking: Thinking | bool | None = None,
         is_scored: bool = True,
         **options: Any,
     ) -> None:
@@ -107,7 +110,7 @@ class Extractor:
         """The columns of the records."""
         make_prompt, self._source, self.needed = self._prompt_of(prompt, chat, allow_missing)
         voter = sampler if getattr(sampler, "needs_random", False) else samplers.multinomial()
-        limit: PieceOptions = {"max_tokens": max_tokens}
+        limit: PieceOptions = {"max_tokens": max_tokens, "thinking": thinking}
         make = partial(generate.json, model, self.schema.schema, draft=draft, **options)
         self._recipe = Recipe(
             generator=make(sampler=sampler),

@@ -73,8 +73,11 @@ class _Span:
 
     @property
     def length(self) -> int:
-        """The number of its tokens."""
-        return 0 if self.row is None or self.row.piece is None else len(self.row.token_ids) - self.row.piece.start
+        """The number of its tokens, thoughts included."""
+        if self.row is None or self.row.piece is None:
+            return 0
+        thoughts = self.row.piece.thoughts
+        return len(self.row.token_ids) - (self.row.piece.start if thoughts is None else thoughts.start)
 
     def task(self) -> Task:
         """Return its call as a task, which shows the record while it is written."""
@@ -104,7 +107,9 @@ class _Span:
 
     def _seeds(self, maker: PieceMaker) -> list[int] | None:
         """Return a digest of the prompt as seed, so that a record does not depend on the other rows or their order."""
-        if not getattr(maker.sampler, "needs_random", False):
+        thinking = maker.thinking_of(self.recipe.options)
+        used = (maker.sampler, None if thinking is None else thinking.sampler)
+        if not any(getattr(sampler, "needs_random", False) for sampler in used):
             return None
         prompt = self.prompt.text if isinstance(self.prompt, Tokens) else str(self.prompt)
         text = f"{self.recipe.seed}{f' {self.sample - 1}' if self.sample else ''} {prompt}"
@@ -172,11 +177,20 @@ def _outcome(span: _Span, *votes: _Span) -> Outcome:
     return Outcome(
         record,
         value=value,
-        weight=span.row.weight if is_scored else None,
+        weight=_weight(span.row) if is_scored else None,
         usage=usage,
         logprobs=value_logprobs(span.row, span.recipe.generator.model.tokenizer) if is_scored else {},
         agreement=agreement(record, [vote.dumped() for vote in votes]) if votes else {},
     )
+
+
+def _weight(row: StateRow) -> float:
+    """Return the log-probability of a record, without that of the thoughts before it."""
+    if row.piece is None or row.piece.thoughts is None:
+        return row.weight
+    start = row.piece.start
+    ends = tuple(end for end in row.counted.ends if end[0] >= start)
+    return replace(row.counted, skipped=((0, start),), ends=ends).weight(row.logprobs)
 
 
 def _usage(span: _Span, votes: Sequence[_Span]) -> Usage:

@@ -14,6 +14,7 @@ from typing import Any
 from jinja2 import TemplateSyntaxError, UndefinedError, meta, nodes
 from jinja2.environment import Template
 
+import fsm
 from outlines_cont.checks import did_you_mean, file_text
 from outlines_cont.errors import BudgetError
 from outlines_cont.jinja_sandbox import BoundedSandbox, TemplateBudget, rendered
@@ -132,7 +133,8 @@ def _row_name(item: nodes.Node) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class RowPrompt:
-    """Renders a template with the fields of a row, and with the names `text` (its `text_field`), `row` (all fields) and `schema`.
+    """Renders a template with the fields of a row, and with the names `text` (its `text_field`), `row` (all fields), `schema` and
+    `schema_text`, the schema in a short form.
 
     A field that the template names may be missing, None or blank only if it is in `allow_missing`, or that is True; one that is missing or
     None is then an empty text, so that no prompt says "None". `SetupError` for names in `allow_missing` that the template does not name.
@@ -166,7 +168,7 @@ class RowPrompt:
     @property
     def _variables(self) -> dict[str, str]:
         """The fields that the template reads, by the names of its variables."""
-        names = sorted(self.template.names - {"row", "schema"})
+        names = sorted(self.template.names - {"row", "schema", "schema_text"})
         return {name: self.text_field if name == "text" else name for name in names}
 
     @property
@@ -186,7 +188,10 @@ class RowPrompt:
             self._check(name, row[name], fields)
         row |= {name: "" for name in self._named if row[name] is None}
         variables = {variable: row[name] for variable, name in self._variables.items()}
-        return self.template.render(marked({**variables, "row": row, "schema": self.json_schema}))
+        of_schema = {"schema": self.json_schema}
+        if "schema_text" in self.template.names:
+            of_schema["schema_text"] = fsm.schema_text(self.json_schema)
+        return self.template.render(marked({**variables, "row": row, **of_schema}))
 
     def _check(self, name: str, value: Any, fields: Mapping[str, Any]) -> None:
         is_message = name == self._variables.get("text")

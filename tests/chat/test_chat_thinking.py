@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import pytest
 
-from outlines_cont import Chat, Template, Thinking, generate, samplers
+from outlines_cont import Chat, Template, Thinking, generate, pipelines, samplers
 from outlines_cont.errors import OptionError
 from outlines_cont.generation.thinking import marks_of
 from tests.chat_models import GPT_OSS, PLAIN, QWEN3, QWEN3_OPEN, QWEN3_REASONING, chat_model
@@ -153,3 +153,39 @@ def test_a_span_of_a_template_thinks() -> None:
     events = [*Template(source).stream(model, thinking=SHORT, rng=3)]
     assert "".join(event.text for event in events) == result.text
     assert "".join(event.event.text for event in events if event.event is not None and event.event.is_thought)
+
+
+def test_an_extractor_thinks_before_each_record() -> None:
+    model = chat_model("Qwen3")
+    schema = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"], "additionalProperties": False}
+    chat, rows = Chat(model, template=QWEN3_REASONING), ["one lamp", "two desks"]
+    greedy = Thinking(max_tokens=6)
+    thoughtful = pipelines.Extractor(model, schema, "Count: {{ text }}", chat=chat, thinking=greedy)
+    for row, outcome in zip(rows, thoughtful.outcomes(rows), strict=True):
+        alone = chat.user(f"Count: {row}").assistant(generate.json(model, schema), thinking=greedy).state.rows[0][0]
+        assert alone.piece is not None
+        assert outcome.record == alone.value
+        assert outcome.usage.tokens > 6
+        ends = sum(logprob for at, logprob in alone.counted.ends if at >= alone.piece.start)
+        assert outcome.weight == pytest.approx(sum(alone.logprobs[alone.piece.start :]) + ends)
+    drawn = [pipelines.Extractor(model, schema, "Count: {{ text }}", chat=chat, thinking=SHORT, seed=3) for _ in range(2)]
+    first, second = ([one.weight for one in extractor.outcomes(rows)] for extractor in drawn)
+    assert first == second
+
+
+def test_a_generator_shows_its_schema_in_the_message_of_the_system() -> None:
+    model = chat_model("Qwen3")
+    schema = {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]}
+    count = generate.json(model, schema, show_schema=True)
+    chat = Chat(model).user("How many?").assistant(count, max_tokens=20)
+    assert chat.messages[0] == {"role": "system", "content": "Answer with JSON of this form:\n{ n: 1 | 2 }"}
+    assert chat.value in ({"n": 1}, {"n": 2})
+    length = len(ids_of(chat))
+    again = chat.user("Sure?").assistant(count, max_tokens=20)
+    assert [message["role"] for message in again] == ["system", *["user", "assistant"] * 2]
+    assert ids_of(again)[:length] == ids_of(chat)
+    told = Chat(model).system("Be short.").user("How many?").assistant(count, max_tokens=20)
+    assert told.messages[0]["content"] == "Be short.\n\nAnswer with JSON of this form:\n{ n: 1 | 2 }"
+    messages = [{"role": "user", "content": "How many?"}]
+    assert count(messages, max_tokens=20) == chat.value
+    assert count([messages, messages], max_tokens=20) == [chat.value] * 2

@@ -17,10 +17,11 @@ from transformers import MistralConfig, MistralForCausalLM
 from outlines_cont import Chat, OpenCall, StreamEvent, continuous, generate, models, samplers
 from outlines_cont.chat import _reply_maker
 from outlines_cont.chats.message import readable
-from outlines_cont.chats.tool import GENERIC, HERMES, LLAMA3, MISTRAL, Tool, ToolForm, form_of
+from outlines_cont.chats.tool import Tool
+from outlines_cont.chats.tool_form import GENERIC, HERMES, LLAMA3, MISTRAL, ToolForm, form_of
 from outlines_cont.errors import ChatError, OptionError
 from outlines_cont.replies import OpenCalls, ReplyEvents
-from tests.chat_models import PLAIN, TEMPLATES, chat_model
+from tests.chat_models import PLAIN, chat_model
 from tests.tokenizer_kinds import tokenizer_of
 
 _FORMS = {"Qwen3": HERMES, "Llama 3": LLAMA3, "Mistral": MISTRAL, "plain": GENERIC}
@@ -54,7 +55,7 @@ def _caller(kind: str) -> Any:
     return generate.text(model, sampler=samplers.greedy(logit_bias={token_id: 100.0}))
 
 
-@pytest.mark.parametrize("kind", TEMPLATES)
+@pytest.mark.parametrize("kind", _FORMS)
 def test_the_form_of_calls_is_read_off_the_template(kind: str) -> None:
     assert _FORMS[kind] == form_of(Chat(chat_model(kind))._format.template)
 
@@ -64,7 +65,7 @@ def test_the_real_form_of_mistral_is_read_off_its_tokenizer() -> None:
     assert form_of(Chat(model)._format.template) == MISTRAL
 
 
-@pytest.mark.parametrize("kind", TEMPLATES)
+@pytest.mark.parametrize("kind", _FORMS)
 def test_a_call_is_written_answered_and_gone_on_with(kind: str) -> None:
     model = chat_model(kind)
     form = replace(MISTRAL, separator=None) if kind == "Mistral" else None  # else it calls for ever
@@ -175,7 +176,7 @@ def _told(events: list[StreamEvent]) -> list[tuple[str, dict[str, Any], str]]:
     return found
 
 
-@pytest.mark.parametrize("kind", TEMPLATES)
+@pytest.mark.parametrize("kind", _FORMS)
 def test_a_stream_tells_of_calls_as_they_are_written(kind: str) -> None:
     form = replace(MISTRAL, separator=None) if kind == "Mistral" else None
     asked = Chat(chat_model(kind), tool_form=form, tools=[get_weather]).user("Rain?")
@@ -198,7 +199,7 @@ def test_a_stream_tells_of_calls_as_they_are_written(kind: str) -> None:
         assert [called.finish_reason] == [event.finish_reason for event in events if event.finish_reason]
 
 
-@pytest.mark.parametrize("kind", TEMPLATES)
+@pytest.mark.parametrize("kind", _FORMS)
 @pytest.mark.parametrize("is_asked", [True, False])
 def test_a_call_that_was_cut_goes_on_as_if_it_had_not_been(kind: str, is_asked: bool) -> None:
     form = replace(MISTRAL, separator=None) if kind == "Mistral" else None
@@ -419,7 +420,7 @@ def test_events_of_a_reply_are_split_at_the_marker(before: str, calls: bool, siz
     events._call = SimpleNamespace(rows=[SimpleNamespace(piece_ids=whole, healed=b"")])  # type: ignore[assignment]
     events._constraint, events._tokenizer = maker, tokenizer  # type: ignore[assignment]
     events._calls = OpenCalls(HERMES, [Tool.of(get_weather)], 0, "<tool_call>")
-    events._num_seen, events._begin = 0, None
+    events._num_seen, events._begin, events._reads_tokens = 0, None, False
     told, found, rest = "", list[OpenCall](), whole
     for size in [*sizes, len(whole) + 1]:
         # The marker is not final before it is complete.

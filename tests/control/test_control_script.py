@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -404,7 +405,7 @@ def test_a_draft_of_a_piece_changes_no_text(sampler: samplers.Sampler, draft: st
     [
         ("heal", "following=label"),
         ("guidance", "no second sequence"),
-        ("min_tokens", "option of a call"),
+        ("stop_token_ids", "a list of token ids"),
         ("sampler", r"control.run\(..., sampler=...\)"),
         ("max_token", "Did you mean 'max_tokens'"),
         ("draft", "expected 'lookup', a model"),
@@ -417,3 +418,28 @@ def test_what_a_piece_does_not_take_is_refused_with_what_to_write(option: str, a
     with pytest.raises(OptionError, match=advice) as refused:
         control.run(random_model(), script, "a")
     assert option == refused.value.option
+
+
+@pytest.mark.parametrize(
+    ("options", "count"),
+    [({}, 4), ({"min_tokens": 6}, 6), ({"stop_token_ids": (102,)}, 2), ({"min_tokens": 1, "stop_token_ids": [102]}, 2)],
+)
+def test_ends_of_a_piece_are_those_of_a_call(options: dict[str, Any], count: int) -> None:
+    model = scripted_model(saying("abca"))  # 'c' is 102
+    expected = continuous(generate.text(model))(">", max_tokens=9, **options)
+
+    async def script() -> None:
+        await gen(max_tokens=9, name="found", **options)
+
+    result = control.run(model, script, ">")
+    assert result.captures["found"] == str(expected).removeprefix(">")
+    assert result.state == expected
+    assert expected.shape[2] == 2 + count  # the prompt is a start token and '>'
+
+
+def test_a_stop_token_that_the_model_does_not_have_is_an_error_of_gen() -> None:
+    async def script() -> None:
+        await gen(stop_token_ids=[10**6])
+
+    with pytest.raises(OptionError, match="expected ids from 0 to .* as `stop_token_ids`"):
+        control.run(random_model(), script, "the")

@@ -19,7 +19,7 @@ from outlines_cont.control import Branch
 from outlines_cont.engine.drawing.masking import overlap_mask_computation
 from outlines_cont.engine.engine import Engine
 from outlines_cont.engine.job import Job
-from outlines_cont.errors import OptionError, SampleMismatch, ScriptError
+from outlines_cont.errors import OptionError, SampleMismatch, ScriptError, UnsupportedBranch
 from outlines_cont.meter import Meter
 from outlines_cont.models import HuggingFaceModel, from_transformers
 from outlines_cont.policies.branch import LazyTokenSet
@@ -111,19 +111,18 @@ class _Says(Policy[int]):
         return self._branches
 
 
-@given(st.lists(_IDS, min_size=2, max_size=4), st.lists(_IDS, max_size=3), st.integers(0, 3))
-def test_each_branch_of_a_fork_is_drawn_under_the_masks_of_the_others(forks: list[set[int]], masks: list[set[int]], place: int) -> None:
+@given(st.lists(_IDS, min_size=1, max_size=4), st.integers(0, 4))
+def test_a_token_is_drawn_under_the_masks_of_all_policies_and_none_may_fork(masks: list[set[int]], place: int) -> None:
     row: Any = SimpleNamespace(token_ids=[1])
-    forking = _Says(*(Branch(sample_mask=TokenSet.of(ids)) for ids in forks))
     policies = [_Says(Branch(sample_mask=TokenSet.of(ids))) for ids in masks]
-    policies.insert(place, forking)
-    states = [PolicyState(policy, row) for policy in policies]
 
-    branches, decider = compose(states, row)
+    (branch,), decider = compose([PolicyState(policy, row) for policy in policies], row)
 
-    shared = set(range(_SIZE)).intersection(*masks)
-    assert [_listed(branch.sample_mask or TokenSet.none) for branch in branches] == [ids & shared for ids in forks]
-    assert decider.policy is forking
+    assert _listed(branch.sample_mask or TokenSet.none) == set.intersection(*masks)
+    assert decider.policy is policies[0]
+    policies.insert(place, _Says(branch, branch))
+    with pytest.raises(UnsupportedBranch, match="one branch or none"):
+        compose([PolicyState(policy, row) for policy in policies], row)
 
 
 SCHEMA = {

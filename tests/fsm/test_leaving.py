@@ -109,7 +109,7 @@ def test_a_vocabulary_that_spells_one_end_only() -> None:
         TokenFSM(regex("k+"), Vocabulary([None, b"1", b"k.", b"a"], [0]))
     fsm = TokenFSM(regex("1k?"), Vocabulary([None, b"1", b"k.", b"a", b"1k."], [0]))
     assert fsm.leaving(fsm.initial_state).token_ids.tolist() == []
-    assert fsm.leaving(fsm.next_state(fsm.initial_state, 1)).token_ids.tolist() == [1, 2, 3, 4]
+    assert fsm.leaving(fsm.next_state(fsm.initial_state, 1)).token_ids.tolist() == [1, 3, 4]  # `k.` leaves after `k`, which nothing spells
 
 
 def test_special_tokens_stay_where_they_are_symbols_and_never_leave() -> None:

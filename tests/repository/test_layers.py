@@ -60,7 +60,7 @@ generation           <- chats drafts engine events fsm fsm.automaton models.toke
 generate             <- drafts events fsm fsm.automaton fsm.expression fsm.schema generation policies samplers
                         sampling state
 continuation         <- events generate generation sampling state
-replies              <- chats events fsm generation models.tokenizer policies state
+replies              <- chats events fsm generation models.tokenizer policies state streams
 chat                 <- chats events fsm generate generation replies samplers sampling state
 programs             <- engine policies sampling state
 control              <- engine fsm generate generation models.tokenizer policies programs samplers sampling

@@ -293,3 +293,69 @@ def test_log_probabilities_that_a_failed_span_left_unknown_are_never_zero(count:
         for read in ("logprobs", "weights", "scores"):
             with pytest.raises(InvalidLogits):
                 getattr(found, read)
+
+
+_TWO = ">{{ choice('k', ['ab', 'cd']) }}-{{ gen('x', regex='[ab]{3}') }}"
+
+
+class _Interrupt(BaseException):
+    """Interrupts a step."""
+
+
+def _ended(model: Any, program: TemplateProgram, task: Any, step: Any = None) -> TemplateResult:
+    """Take the steps that the task of a run awaits, from `step` on, and again after an interrupt; return the result."""
+    step = next(task) if step is None else step
+    while step is not None:
+        try:
+            engine_of(model).advance(step.job)
+        except _Interrupt:
+            continue
+        step.note()
+        step = next(task, None)
+    return program.result()
+
+
+def _waiting(model: Any) -> tuple[TemplateProgram, Any, Any]:
+    """Return a run whose first span has ended, and whose row waits in its batch, with its task and step."""
+    program = next(Template(_TWO)._programs(model, None, {}, None, None, None, None))
+    task = program.task()
+    step = next(task)
+    while not step.is_over:
+        engine_of(model).advance(step.job)
+        step.note()
+    assert engine_of(model).num_running == 1
+    return program, task, step
+
+
+@pytest.mark.parametrize("interrupted_at", range(1, 8))
+def test_a_row_that_waits_in_its_batch_goes_on_after_interrupted_steps_of_others(interrupted_at: int) -> None:
+    left = [10_000]  # calls of the script
+
+    def script(ids: list[int]) -> dict[int, float]:
+        left[0] -= 1
+        if left[0] == 0:
+            raise _Interrupt
+        return {100 + len(ids) % 2: 2.0}
+
+    model = scripted_model(script)
+    program, task, step = _waiting(model)
+    expected = _ended(model, program, task, step)
+    waiting, task, step = _waiting(model)
+    other = next(Template(_TWO)._programs(model, None, {}, None, None, None, None))
+    left[0] = interrupted_at
+    results = [_ended(model, other, other.task()), _ended(model, waiting, task, step)]
+    assert left[0] < 0
+    for result in results:
+        assert _told(result) == _told(expected)
+        assert result.state is not None
+        assert expected.state is not None
+        assert result.state.logprobs.tolist() == expected.state.logprobs.tolist()
+    assert engine_of(model).num_running == 0
+
+
+def test_a_run_that_is_closed_while_its_row_waits_leaves_nothing_in_the_engine() -> None:
+    model = random_model()
+    program, task, _ = _waiting(model)
+    task.close()
+    assert engine_of(model).num_running == 0
+    assert str(program.result().state) in (">ab", ">cd")
