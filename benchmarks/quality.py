@@ -13,6 +13,7 @@ import argparse
 import json
 import re
 from collections.abc import Callable, Sequence
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -76,17 +77,17 @@ class Library:
         self.tokenizer: Any = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         self.model = models.from_transformers(self.network, self.tokenizer)
 
-    def prompt(self, question: str) -> str:
-        """Return the question in the template of the model, with its special tokens as text."""
+    def prompt(self, question: str, lead: str) -> str:
+        """Return the question in the template of the model, with its special tokens as text, and the beginning of the reply."""
         messages = [{"role": "user", "content": question}]
         text: str = self.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-        return text
+        return text + lead
 
     def ours(self, group: Sequence[Task], generator: Any, questions: Sequence[str], **options: Any) -> list[str]:
         """Return what a generator writes after the prompts, in one batch."""
         from outlines_cont import Tokens, continuous
 
-        prompts: list[Any] = [Tokens.of(self.prompt(question), special=True) for question in questions]
+        prompts: list[Any] = [Tokens.of(self.prompt(question, group[0].lead), special=True) for question in questions]
         state = continuous(generator)(prompts, max_tokens=_MAX_TOKENS, **options)
         return _texts(state)
 
@@ -121,7 +122,7 @@ def constrained(
             questions = [f"{question}\n\nJSON schema: {json.dumps(form.model_json_schema())}" for question in questions]
         generator = _generator(library.model, group[0], options)
         if thinks:
-            return _after_a_thought(library, generator, questions)
+            return _after_a_thought(library, generator, questions, group[0].lead or "Answer: ")
         return library.ours(group, generator, questions, **({"draft": draft} if draft else {}))
 
     return lambda library, asked: _by_kind(asked, lambda group: write(library, group), only)
@@ -138,14 +139,14 @@ def _generator(model: Any, task: Task, options: dict[str, Any]) -> Any:
     return generate.regex(model, task.form, **general)
 
 
-def _after_a_thought(library: Library, generator: Any, questions: Sequence[str]) -> list[str]:
+def _after_a_thought(library: Library, generator: Any, questions: Sequence[str], lead: str) -> list[str]:
     from outlines_cont import Tokens, continuous, generate
 
-    prompts: list[Any] = [Tokens.of(library.prompt(question + _THOUGHT), special=True) for question in questions]
+    prompts: list[Any] = [Tokens.of(library.prompt(question + _THOUGHT, ""), special=True) for question in questions]
     thought = continuous(generate.text(library.model))(prompts, max_tokens=60, stop_at="\n")
     before = _texts(thought)
-    state = continuous(generator)(thought + "\nAnswer: ", max_tokens=_MAX_TOKENS)
-    return [text[len(first) :].removeprefix("\nAnswer: ") for text, first in zip(_texts(state), before, strict=True)]
+    state = continuous(generator)(thought + f"\n{lead}", max_tokens=_MAX_TOKENS)
+    return [text[len(first) :].removeprefix(f"\n{lead}") for text, first in zip(_texts(state), before, strict=True)]
 
 
 def outlines(library: Library, asked: Sequence[Task]) -> list[str]:
@@ -153,9 +154,10 @@ def outlines(library: Library, asked: Sequence[Task]) -> list[str]:
     import outlines as peer  # type: ignore[import-not-found,unused-ignore]
     from outlines.types import JsonSchema, Regex  # type: ignore[import-not-found,unused-ignore]
 
-    library.tokenizer.pad_token, library.tokenizer.padding_side = library.tokenizer.eos_token, "left"
-    model = peer.from_transformers(library.network, library.tokenizer)
-    options = {"max_new_tokens": _MAX_TOKENS, "do_sample": False, "pad_token_id": library.tokenizer.eos_token_id}
+    tokenizer = copy(library.tokenizer)
+    tokenizer.pad_token, tokenizer.chat_template = tokenizer.eos_token, None  # prompts have the template already
+    model = peer.from_transformers(library.network, tokenizer)
+    options = {"max_new_tokens": _MAX_TOKENS, "do_sample": False, "pad_token_id": tokenizer.eos_token_id}
 
     def write(group: Sequence[Task]) -> list[str]:
         form = group[0].form
@@ -164,7 +166,7 @@ def outlines(library: Library, asked: Sequence[Task]) -> list[str]:
         else:
             output = Regex("|".join(map(re.escape, form)) if group[0].kind == "choice" else form)
         generator = peer.Generator(model, output)
-        return [generator(task.question, **options) for task in group]  # it writes the template by itself
+        return [generator(library.prompt(task.question, task.lead), **options) for task in group]
 
     return _by_kind(asked, write)
 
@@ -188,6 +190,7 @@ WAYS: dict[str, Callable[[Library, Sequence[Task]], list[str]]] = {
     'key_order="any"': constrained(key_order="any", only=_JSON),
     "force=False": constrained(force=False),
     'draft="lookup"': constrained(draft="lookup"),
+    'end="free"': constrained(end="free"),
     "schema in the prompt": constrained(schema_in_prompt=True, only=_JSON),
     "a thought first": constrained(thinks=True),
     "outlines": outlines,

@@ -33,12 +33,14 @@ class Task:
         question: what the user says, with the form of the answer.
         answer: the right answer: a dict of fields, or the text.
         form: the pydantic type, the options, or the pattern of the answer.
+        lead: how the reply begins in every way, so that the answer can follow.
     """
 
     kind: str
     question: str
     answer: Any
     form: Any
+    lead: str = ""
 
 
 _RECORD = (
@@ -142,5 +144,5 @@ def tasks() -> list[Task]:
         Task("date", _DATE.format(text), str(day), r"\d{4}-(0[1-9]|1[0-2])-(0[1-9]|[12]\d|3[01])")
         for text, day in _DATES
     ]
-    numbers = [Task("number", _NUMBER.format(text), answer, r"[0-9]+") for text, answer in _NUMBERS]
+    numbers = [Task("number", _NUMBER.format(text), answer, r"[0-9]+", "The answer is ") for text, answer in _NUMBERS]
     return [*records, *arguments, *choices, *dates, *numbers]
