@@ -120,6 +120,7 @@ def test_an_empty_mask_is_the_controllers_own() -> None:
         ({"stop_at": [3]}, "`stop_at`"),
         ({"regex": "a", "choice": ["b"]}, "at most one constraint"),
         ({"temperature": -1.0}, "`temperature`"),
+        ({"max_tokens": 0}, "`max_tokens`"),
         ({"substring_of": ["a"]}, r"expected a text as `substring_of`, got \['a'\]"),
         ({"substring_of": "a", "substring_end": None}, "expected a text as `substring_end`, got None"),
         ({"choice": "abc"}, r"Write \['abc'\] for a single option"),

@@ -260,10 +260,12 @@ def test_a_constrained_text_that_is_cut_is_an_error_in_the_script() -> None:
     assert "!" in result.text
 
 
-def test_a_label_in_text_that_was_cut_is_refused() -> None:
+def test_what_means_nothing_and_a_label_in_text_that_was_cut_are_refused() -> None:
     async def script() -> None:
         with pytest.raises(OptionError, match="expected a text"):
             await fixed(3)  # type: ignore[arg-type]
+        with pytest.raises(OptionError, match="1 or more, as `count`"):
+            await fork(0)
         place = label()
         await fixed("abc")
         inner = label()
