@@ -116,10 +116,12 @@ def constrained(
     """Return a way: the generator that fits the task, with `options` of the generator of JSON (`whitespace`, `key_order`) or of all."""
 
     def write(library: Library, group: Sequence[Task]) -> list[str]:
+        from fsm import schema_text
+
         questions = [task.question for task in group]
         form = group[0].form
         if schema_in_prompt and group[0].kind in _JSON:
-            questions = [f"{question}\n\nJSON schema: {json.dumps(form.model_json_schema())}" for question in questions]
+            questions = [f"{question}\n\nThe form of the answer:\n{schema_text(form)}" for question in questions]
         generator = _generator(library.model, group[0], options)
         if thinks:
             return _after_a_thought(library, generator, questions, group[0].lead or "Answer: ")

@@ -22,15 +22,13 @@ from outlines_cont.serve.requests import ChatRequest, CompletionRequest
 async def asked_chat(model: Any, generator: Generator, request: ChatRequest, most: int) -> Answer:
     """Return the answer to a chat by the generator of its constraint; `most` is the largest number of tokens of a reply."""
     tools = [tool.model_dump(exclude_none=True) for tool in request.tools or ()]
-    calls = bool(tools) and request.tool_choice != "none"
+    calls = request.calls
     if calls and generator.constraint is not None:
         raise APIError(
             400,
             "expected tools or a constraint of the reply, got both: give `tool_choice`: 'none' for the latter",
             "tools",
         )
-    if request.parallel_tool_calls is not None and not tools:
-        raise APIError(400, "expected `tools` together with `parallel_tool_calls`, got none", "parallel_tool_calls")
     generator = replace(generator, sampler=_sampler(request))
     options = _options(request, most)
     top = 0 if request.top is None else request.top
@@ -47,7 +45,7 @@ async def asked_chat(model: Any, generator: Generator, request: ChatRequest, mos
     num_prompt = chats[0].state.shape[2]
 
     def opened(chat: Chat) -> Open:
-        return lambda: chat.stream(generator, top=top, **options)
+        return lambda: chat.stream(generator, top=top, **calls, **options)
 
     return Answer([Choice(i, num_prompt, opened(chat)) for i, chat in enumerate(chats)], request.top)
 

@@ -115,6 +115,19 @@ class Tool(_Part):
     function: Function
 
 
+class NamedFunction(_Part):
+    """The name of a tool."""
+
+    name: str
+
+
+class NamedTool(_Part):
+    """The tool that is to be called."""
+
+    type: Literal["function"]
+    function: NamedFunction
+
+
 class StreamOptions(_Part):
     """Whether the last chunk has the usage."""
 
@@ -175,8 +188,8 @@ class ChatRequest(_Generation):
     top_logprobs: int | None = Field(None, ge=0, le=MAX_TOP)
     response_format: ResponseFormat | None = None
     tools: list[Tool] | None = None
-    tool_choice: Literal["none", "auto"] | None = None
-    parallel_tool_calls: Literal[True] | None = None
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    parallel_tool_calls: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     continue_final_message: bool | None = None
     metadata: dict[str, str] | None = None
@@ -189,11 +202,24 @@ class ChatRequest(_Generation):
         format_ = self.response_format
         if format_ is not None and format_.type != "text" and self.structured_outputs is not None:
             raise ValueError("expected one of `response_format` and `structured_outputs`, got both")
+        for name in ("tool_choice", "parallel_tool_calls"):
+            if getattr(self, name) not in (None, "none") and not self.tools:
+                raise ValueError(f"`{name}` belongs to a request with `tools`")
         if (self.messages[-1].role == "assistant") != bool(self.continue_final_message):
             raise ValueError(
                 "expected `continue_final_message`: true exactly where the last message is one of the assistant, which is continued then"
             )
         return self
+
+    @property
+    def calls(self) -> dict[str, Any]:
+        """Which tools the reply calls, and how many times, as options of a chat; empty where it may call none."""
+        choice = (
+            self.tool_choice.function.name if isinstance(self.tool_choice, NamedTool) else self.tool_choice or "auto"
+        )
+        if not self.tools or choice == "none":
+            return {}
+        return {"tool_choice": choice, "max_calls": 1 if self.parallel_tool_calls is False else None}
 
     @property
     def most_tokens(self) -> int | None:

@@ -29,6 +29,19 @@ class Order(BaseModel):
 
 
 ASKED: Any = [{"role": "user", "content": "Message: Hello, this is Ana Novak. Please send 3 lamps by 2026-05-04."}]
+WEATHER: Any = {
+    "type": "function",
+    "function": {
+        "name": "weather",
+        "parameters": {
+            "type": "object",
+            "properties": {"city": {"enum": ["Paris", "Oslo"]}},
+            "required": ["city"],
+            "additionalProperties": False,
+        },
+    },
+}
+OTHER: Any = {"type": "function", "function": {"name": "time", "parameters": {"type": "object", "maxProperties": 0}}}
 LONG = {"regex": "[a-z]{3000}"}
 # The server ignores what is only a warning; a request that wants an error writes `strict`.
 pytestmark = pytest.mark.filterwarnings("ignore::fsm.SchemaWarning")
@@ -170,6 +183,39 @@ def test_the_last_message_is_continued_where_this_is_said(served: Running) -> No
     assert "Good" + found["choices"][0]["message"]["content"] == alone
 
 
+# -- tools -------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("choice", ["required", {"type": "function", "function": {"name": "weather"}}])
+def test_a_required_call_conforms(served: Running, choice: Any) -> None:
+    asked: Any = {"tools": [WEATHER, OTHER], "tool_choice": choice, "parallel_tool_calls": False, "max_tokens": 80}
+    reply = served.client.chat.completions.create(**SAID, **asked).choices[0]
+    assert reply.finish_reason == "tool_calls"
+    (call,) = reply.message.tool_calls or ()
+    arguments = json.loads(call.function.arguments)  # type: ignore[union-attr]
+    if choice != "required":
+        assert arguments["city"] in ("Paris", "Oslo")
+    told = [*ASKED, reply.message.model_dump(exclude_none=True), {"role": "tool", "tool_call_id": call.id, "content": "Rain."}]
+    answer = served.client.chat.completions.create(**SAID | {"messages": told}, tools=[WEATHER], tool_choice="none", max_tokens=5)
+    assert answer.choices[0].message.tool_calls is None
+
+
+def test_deltas_of_a_call_name_it_once_and_first(served: Running) -> None:
+    asked = {"tools": [WEATHER], "tool_choice": "required", "parallel_tool_calls": False, "max_tokens": 80}
+    whole = served.client.chat.completions.create(**SAID, **asked).choices[0].message.tool_calls[0]  # type: ignore[call-overload]
+    deltas = [chunk["choices"][0]["delta"] for chunk in _chunks(served, SAID | asked)]
+    calls = [call for delta in deltas for call in delta.get("tool_calls", ())]
+    assert [call["index"] for call in calls] == [0] * len(calls)
+    assert [("id" in call, "name" in call["function"]) for call in calls] == [(True, True)] + [(False, False)] * (len(calls) - 1)
+    assert "".join(call["function"]["arguments"] for call in calls) == whole.function.arguments
+
+
+def test_a_reply_that_may_call_can_be_text(served: Running) -> None:
+    reply = served.client.chat.completions.create(**SAID, tools=[WEATHER], max_tokens=60).choices[0]
+    assert reply.message.content
+    assert reply.finish_reason == "stop"
+
+
 # -- chunks ------------------------------------------------------------------------------------------------------------
 
 
@@ -228,7 +274,11 @@ WRONG: list[tuple[dict[str, Any], int, str | None, str]] = [
     ({"structured_outputs": {"json": "{"}}, 400, "structured_outputs/json", "JSON"),
     ({"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}}, 400, None, "both"),
     ({"stream_options": {"include_usage": True}}, 400, None, "stream"),
-    ({"parallel_tool_calls": True}, 400, "parallel_tool_calls", "tools"),
+    ({"parallel_tool_calls": True}, 400, None, "tools"),
+    ({"tool_choice": "required"}, 400, None, "tools"),
+    ({"tools": [WEATHER], "tool_choice": {"type": "function", "function": {"name": "other"}}}, 400, "tool_choice", "other"),
+    ({"tools": [WEATHER], "tool_choice": "required", "structured_outputs": {"regex": "a"}}, 400, "tools", "both"),
+    ({"tools": [{"type": "custom", "custom": {"name": "a"}}]}, 400, "tools/0/type", "function"),
     ({"chat_template_kwargs": {"no_such": 1}}, 400, "messages", "no_such"),
     ({"stop": ["", "a"]}, 400, None, "stop"),
 ]
