@@ -386,10 +386,18 @@ def _opened(maker: PieceMaker, prompt: Any, options: Options, rng: Rng, resume: 
 
 
 def _showing(prompt: Any, schema: str) -> Any:
-    """Return a prompt whose conversations show the text of a schema; other prompts, and those of `Chat`, are as they are."""
+    """Return a prompt whose conversations show the text of a schema; a state is as it is. Raise for anything else."""
     if is_conversation(prompt):
         return with_schema(prompt, schema)
-    return [_showing(item, schema) for item in prompt] if isinstance(prompt, list) else prompt
+    if isinstance(prompt, list) and prompt:
+        return [_showing(item, schema) for item in prompt]
+    if not isinstance(prompt, SequenceState):
+        raise OptionError(
+            f"expected a conversation with `show_schema`, which has a message of the system, got {shortened(repr(prompt))}. "
+            "Write `fsm.schema_text(schema)` into the prompt yourself (`{{ schema_text }}` in a template of an extractor).",
+            "show_schema",
+        )
+    return prompt
 
 
 def _opened_thinking(maker: PieceMaker, options: Options) -> OpenThinking | None:

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import pytest
 
-from outlines_cont import Chat, Template, Thinking, generate, pipelines, samplers
+from outlines_cont import Chat, Template, Thinking, Tokens, generate, pipelines, samplers
 from outlines_cont.errors import OptionError
 from outlines_cont.generation.thinking import marks_of
 from tests.chat_models import GPT_OSS, PLAIN, QWEN3, QWEN3_OPEN, QWEN3_REASONING, chat_model
@@ -189,3 +189,9 @@ def test_a_generator_shows_its_schema_in_the_message_of_the_system() -> None:
     messages = [{"role": "user", "content": "How many?"}]
     assert count(messages, max_tokens=20) == chat.value
     assert count([messages, messages], max_tokens=20) == [chat.value] * 2
+
+
+@pytest.mark.parametrize("prompt", ["a", Tokens.of("a"), [1, 2], ["a", "b"]])
+def test_a_prompt_that_cannot_show_a_schema_is_refused(prompt: Any) -> None:
+    with pytest.raises(OptionError, match="conversation"):
+        generate.json(chat_model(QWEN3), {"type": "null"}, show_schema=True)(prompt)
