@@ -194,4 +194,4 @@ def test_a_generator_shows_its_schema_in_the_message_of_the_system() -> None:
 @pytest.mark.parametrize("prompt", ["a", Tokens.of("a"), [1, 2], ["a", "b"]])
 def test_a_prompt_that_cannot_show_a_schema_is_refused(prompt: Any) -> None:
     with pytest.raises(OptionError, match="conversation"):
-        generate.json(chat_model(QWEN3), {"type": "null"}, show_schema=True)(prompt)
+        generate.json(chat_model("plain"), {"type": "null"}, show_schema=True)(prompt)
