@@ -16,7 +16,7 @@ import pytest
 import torch
 from pydantic import BaseModel, ConfigDict, Field
 
-from outlines_cont import Chat, SequenceState, Template, adapters, continuous, generate, models, pipelines, policies, samplers
+from outlines_cont import Chat, SequenceState, Template, Thinking, adapters, continuous, generate, models, pipelines, policies, samplers
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.state.row import GENERATED
 from tests.oracle import assert_close
@@ -122,6 +122,42 @@ def test_a_chat_of_three_turns_feeds_only_what_is_new(model: HuggingFaceModel) -
     chat = chat.user("Is it an order? Answer yes or no.").assistant(generate.choice(model, ["yes", "no"]))
     chat = chat.user("Say thanks.").assistant(max_tokens=10)
     assert [message["role"] for message in chat] == ["system", *["user", "assistant"] * 3]
+    assert_fresh(chat.state, model)
+
+
+def test_thoughts_between_letters_come_before_a_record(model: HuggingFaceModel) -> None:
+    thinking = Thinking(begin="Thoughts: ", end="\nRecord: ", max_tokens=24)
+    prompt, order = f"Message: {MESSAGE}\n", generate.json(model, Order)
+    state = continuous(order)(prompt, thinking=thinking)
+    assert state.thoughts
+    assert str(state).startswith(f"{prompt}Thoughts: {state.thoughts}")
+    assert isinstance(state.value, Order)
+    assert_fresh(state, model)
+
+
+def test_a_chat_of_three_turns_with_thoughts(model: HuggingFaceModel) -> None:
+    thinking = Thinking(begin="<think>", end="</think>", max_tokens=12)
+    chat = Chat(model).user(MESSAGE).assistant(generate.json(model, Order, show_schema=True), thinking=thinking)
+    assert isinstance(chat.value, Order)
+    assert "customer: string" in chat.messages[0]["content"]
+    for question in ("Is it an order?", "Are you sure?"):
+        chat = chat.user(question).assistant(generate.choice(model, ["yes", "no"]), thinking=thinking)
+        assert chat.thoughts == str(chat.state.thoughts).strip()
+        assert chat.messages[-1]["content"] == chat.value
+    assert str(chat.state).count("<think>") == 1  # the template writes the content of earlier replies
+    assert_fresh(chat.state, model)
+
+
+@pytest.mark.parametrize("form", ["hermes", "qwen3-coder", "pythonic"])
+def test_a_call_that_must_be_made_is_in_the_form_of_a_model(model: HuggingFaceModel, form: str) -> None:
+    def weather(city: Literal["Paris", "Oslo"], days: Literal[1, 2, 3] = 1) -> str:
+        """Tell the weather of a city."""
+        return f"Rain in {city} for {days}."
+
+    chat = Chat(model, tools=[weather], tool_form=form).user("Do I need an umbrella in Oslo?")
+    chat = chat.assistant(tool_choice="weather", max_calls=1, max_tokens=60)
+    (call,) = chat.tool_calls
+    assert call.run().startswith(f"Rain in {call.arguments['city']}")
     assert_fresh(chat.state, model)
 
 
