@@ -511,6 +511,8 @@ def test_wrong_arguments_are_refused_before_anything_runs(model: Any, rows: Any,
     given = {**({} if rows is not None or "txt" in options else {"text": "a"}), **options}
     with pytest.raises(kind, match=said):
         Template(">{{ text }}{{ gen('a', regex='a') }}").run(model, *([rows] if rows is not None else []), **given)
+    with pytest.raises(OptionError, match="expected the text of a template"):
+        Template(Path("x"))  # type: ignore[arg-type]
 
 
 # -- the sandbox and the budget ----------------------------------------------------------------------------------------
