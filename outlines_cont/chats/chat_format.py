@@ -61,7 +61,7 @@ def _common(own: Sequence[int], wanted: Sequence[int], tokenizer: Tokenizer) -> 
             kept, at = i, j
             if i == len(own) or j == len(wanted):
                 return kept, at, b""
-            if own[i] == wanted[j]:
+            if own[i] == wanted[j] and parts[i] == table[wanted[j]]:  # not if it is no text by itself
                 i, j = i + 1, j + 1
                 continue
         if not left:

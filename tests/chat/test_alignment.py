@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from outlines_cont.chats.chat_format import aligned
@@ -40,6 +40,7 @@ def _cases(draw: st.DrawFn) -> tuple[list[int], list[int]]:
     return _spelled(pieces + others, cuts), _spelled(pieces + ends, [])
 
 
+@example([b"\xef"])
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.one_of(st.binary(max_size=4), st.just(BOS), st.sampled_from(["日".encode(), b"a b"])), max_size=5))
 def test_bytes_that_are_no_text_stay_where_messages_hold_their_replacement(pieces: list[bytes | int]) -> None:

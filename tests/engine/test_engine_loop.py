@@ -201,7 +201,7 @@ def test_rows_that_all_wait_are_refused_instead_of_waiting_for_ever() -> None:
     assert "every row of the call waits" in str(row.error)
 
 
-class _Forking(Controller):
+class Forking(Controller):
     """Writes two tokens, follows some branches, then writes up to eight tokens in all."""
 
     def __init__(self, forks: list[Branch], mask: TokenSet = TokenSet.all) -> None:
@@ -222,7 +222,7 @@ def test_several_branches_fork_the_row_each_with_its_mask(family: str) -> None:
     masks = [TokenSet.of([token_id]) for token_id in (30, 31, 32)]
     branches = [*(Branch(sample_mask=mask) for mask in masks[:2]), Branch(backtrack=1, sample_mask=masks[2])]
     with model.meter() as meter:
-        forks = control.run(model, _Forking(branches, FreeText.of_model(model).token_ids), "the name").forks
+        forks = control.run(model, Forking(branches, FreeText.of_model(model).token_ids), "the name").forks
     starts = [[*ids, *written, 30], [*ids, *written, 31], [*ids, *written[:1], 32]]
     for start, fork in zip(starts, forks, strict=True):
         assert fork.state is not None
@@ -236,7 +236,7 @@ def test_forks_draw_random_numbers_of_their_own_and_at_their_own_temperature() -
     branches = [Branch(sample_mask=TokenSet.all, temperature=0.0), *[Branch(sample_mask=TokenSet.all)] * 5]
 
     def rows() -> list[StateRow]:
-        state = control.run(model, _Forking(branches), "the", sampler=multinomial(temperature=20.0), rng=7).state
+        state = control.run(model, Forking(branches), "the", sampler=multinomial(temperature=20.0), rng=7).state
         return list(state.rows[0])
 
     found = rows()

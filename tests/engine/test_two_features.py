@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import combinations
 from typing import Any
 
@@ -13,18 +13,15 @@ from hypothesis import strategies as st
 
 import fsm
 from fsm.terms.node import checked, literal, sequence
-from outlines_cont import BatchedExecutor, Guidance, SequenceState, continuous, engine_of, generate, models, policies, samplers
-from outlines_cont.engine.engine import Engine
+from outlines_cont import BatchedExecutor, Guidance, SequenceState, continuous, control, engine_of, generate, models, policies, samplers
 from outlines_cont.errors import IncompleteOutput
 from outlines_cont.generate import Generator
 from outlines_cont.generation.options import Options
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.policy import RowView
 from outlines_cont.samplers import DRY, XTC, Mirostat, greedy
 from outlines_cont.state.row import WRITTEN, StateRow
-from tests import rows
-from tests.engine.test_engine_loop import Planned, _ids
+from tests.engine.test_engine_loop import Forking, _ids
 from tests.fakes import EOS, FakeTokenizer, random_model, random_network, saying, scripted_model
 from tests.oracle import next_logits
 from tests.plain_loop import PlainRow
@@ -209,26 +206,16 @@ def test_beams_that_go_on_are_the_same_however_few_rows_may_run(monkeypatch: pyt
 def test_forks_are_penalised_by_what_each_of_them_holds(sampler: samplers.Greedy) -> None:
     model, prompt = random_model(), _ids("the name the")
     first = [model.tokenizer.encode(letter)[0] for letter in "xyz"]
-
-    def plan(state: int, row: RowView) -> list[Branch]:
-        if state == 3 and row.token_ids[-1] not in first:
-            return [Branch(sample_mask=TokenSet.of([token_id])) for token_id in first]
-        return [Branch(sample_mask=TokenSet.all)]
-
-    rows = _all_rows(prompt, plan, sampler)
-    assert sorted(row.token_ids[len(prompt) + 3] for row in rows) == sorted(first)
-    for row in rows:
+    controller = Forking([Branch(sample_mask=TokenSet.of([token_id])) for token_id in first])
+    state = control.run(model, controller, "the name the", sampler=sampler).state
+    assert [row.token_ids[len(prompt) + 2] for row in state.rows[0]] == first
+    for row in state.rows[0]:
         written = list(row.token_ids[len(prompt) :])
-        for at in range(4, len(written)):
+        assert len(written) >= 4
+        for at in range(3, len(written)):
             before = prompt + written[:at]
             logits = next_logits(model, before)[-1].double().tolist()
             assert written[at] == int(plain_law(logits, sampler.params, before, written[:at]).argmax())
-
-
-def _all_rows(prompt: list[int], plan: Callable[[int, RowView], list[Branch]], sampler: Any) -> list[StateRow]:
-    """What became of a row and of all its forks."""
-    job = rows.job_of(random_model(), prompt, [Planned(plan)], seed=7, max_tokens=9, sampler=sampler)
-    return [row for _, row in sorted(rows.finished(job, Engine(random_model())).items())]
 
 
 def test_the_end_of_a_text_is_no_token_of_its_length() -> None:

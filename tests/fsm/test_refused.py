@@ -267,7 +267,7 @@ def test_what_is_no_state_or_no_token_id_is_refused(wrong: Any) -> None:
         with pytest.raises(TypeError, match="expected one token id, an int, received"):
             ask_both(1, wrong)
     for call in (regex("a").blame, regex("a").accepts, lambda text: TOKEN_FSM.explain(1, 1, text), lambda text: TOKEN_FSM.wanted(1, text)):
-        for text in (5, ["a"], bytearray(b"a")):
+        for text in (5, ["a", 5], bytearray(b"a")):
             with pytest.raises(TypeError, match="expected a text, str or bytes"):
                 call(text)
 
