@@ -1,5 +1,5 @@
 """`Call`: one call of a generator. The call is checked, its prompt becomes one engine row per prompt and sample (None where it cannot run).
-The rows are one job of the engine, whose steps it iterates over (with `on_progress`); those that end get their values, or the parser's
+The rows are one job of the engine, whose steps its task awaits (with `on_progress`); those that end get their values, or the parser's
 error. A snapshot is the state of all rows between two steps, where spans that have not ended count
 as cut. The best of n samples is chosen here, beams are ranked by the engine's `BeamJob`. A cut without a `max_tokens` warns.
 """
@@ -46,7 +46,7 @@ from outlines_cont.user_code import shielded
 class Call:
     """One call of a generator, from its checks to the resulting state.
 
-    Everything but the prompt of a single row is checked here, before anything runs. Then exhaust `steps`, and take `state`; or call
+    Everything but the prompt of a single row is checked here, before anything runs. Then exhaust `task()`, and take `state`; or call
     `finished_state` for both.
 
     Attributes:
@@ -260,7 +260,7 @@ class Call:
         self._warn_of_cuts()
 
     def state(self) -> SequenceState:
-        """Return the final state, with the best samples of `best_of`; valid after `steps`."""
+        """Return the final state, with the best samples of `best_of`; valid after `task`."""
         state = self._state_of(self.results)
         sampler = self.maker.sampler
         if not isinstance(sampler, BestOf):
