@@ -1,7 +1,8 @@
-"""JSON extraction with the bundled model: this repository, `model.generate` without a constraint, and outlines.
+"""JSON extraction with the bundled model, or another: this repository, `model.generate` without a constraint, and outlines.
 
     python -m benchmarks.generate                  # three engines, five rounds; some minutes
     python -m benchmarks.generate --rounds 1 --records 4
+    python -m benchmarks.generate --model FOLDER --records 4 --batch 4 --engines ours,drafted,transformers,outlines --output generate_real
 
 The same weights, prompts and schema, greedy. Each engine has a fresh process per round, one core and one thread. It writes one
 batch and one record before the clock starts (outlines compiles a kernel then), then all records one by one, then in batches.
@@ -11,9 +12,11 @@ transformers is free to write anything, and ends where the model does; so its te
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import statistics
 from collections.abc import Sequence
+from pathlib import Path
 from time import perf_counter
 from typing import Any
 
@@ -34,10 +37,15 @@ def main() -> None:
     machine.use_one_thread()
     described = machine.describe(_PACKAGES)
     prompts = held_out_prompts(options.records)
-    found = all_rounds(options.engines.split(","), prompts, options.rounds, options.batch, options.core)
+    found = all_rounds(options.engines.split(","), prompts, options.rounds, options.batch, options.core, options.model)
     report = {
         "machine": described,
-        "settings": {"rounds": options.rounds, "records": options.records, "batch": options.batch},
+        "settings": {
+            "rounds": options.rounds,
+            "records": options.records,
+            "batch": options.batch,
+            "model": _called(options.model),
+        },
         "engines": {name: summary(messages) for name, messages in found.items()},
     }
     text = _page(report)
@@ -51,10 +59,22 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="processes per engine (default: 5)")
     parser.add_argument("--records", type=int, default=16, help="messages to read (default: 16)")
     parser.add_argument("--batch", type=int, default=8, help="messages in a batch (default: 8)")
-    parser.add_argument("--engines", default=",".join(ENGINES), help=f"of {', '.join(ENGINES)}")
+    parser.add_argument(
+        "--engines", default=",".join(ENGINES), help=f"of {', '.join(ENGINES)}, drafted (ours with prompt lookup)"
+    )
+    parser.add_argument("--model", type=Path, help="folder of another model (default: the bundled one)")
     parser.add_argument("--core", type=int, help="processor core to run on (default: the last)")
     parser.add_argument("--output", default="generate", help="name below benchmarks/results; empty: write nothing")
     return parser.parse_args()
+
+
+def _called(folder: Path | None) -> str:
+    """What a page calls the model."""
+    if folder is None:
+        return "The bundled model"
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    sizes = f"width {config['hidden_size']:,}, {config['num_hidden_layers']} layers, {config['vocab_size']:,} tokens"
+    return f"A {config['model_type']} from a folder ({sizes})"
 
 
 def held_out_prompts(count: int) -> list[str]:
@@ -67,7 +87,7 @@ def held_out_prompts(count: int) -> list[str]:
 
 
 def all_rounds(
-    names: Sequence[str], prompts: Sequence[str], rounds: int, batch: int, core: int | None
+    names: Sequence[str], prompts: Sequence[str], rounds: int, batch: int, core: int | None, folder: Path | None = None
 ) -> dict[str, list[Message]]:
     """Return what every engine has measured in each round, in a process of its own."""
     found: dict[str, list[Message]] = {name: [] for name in names}
@@ -76,7 +96,7 @@ def all_rounds(
         for number in range(rounds):
             for name in names:
                 progress.update(bar, description=f"round {number + 1}: {name}")
-                for message in in_process(_measure, name, prompts, batch, core):
+                for message in in_process(_measure, name, prompts, batch, core, folder):
                     if "failed" in message:
                         raise SystemExit(f"{name}: {message['failed']}")
                     found[name].append(message)
@@ -84,7 +104,7 @@ def all_rounds(
     return found
 
 
-def _measure(send: Send, name: str, prompts: Sequence[str], batch: int, core: int | None) -> None:
+def _measure(send: Send, name: str, prompts: Sequence[str], batch: int, core: int | None, folder: Path | None) -> None:
     """Make one engine and let it write everything twice."""
     machine.pin(core)
     import torch
@@ -92,7 +112,7 @@ def _measure(send: Send, name: str, prompts: Sequence[str], batch: int, core: in
     from benchmarks.writers import WRITERS, load
 
     torch.set_num_threads(1)
-    weights = load()
+    weights = load(folder)
     start = perf_counter()
     writer = WRITERS[name](weights)
     prepared = perf_counter() - start
@@ -154,7 +174,7 @@ def summary(rounds: list[Message]) -> dict[str, Any]:
 def _page(report: dict[str, Any]) -> str:
     settings, engines = report["settings"], report["engines"]
     parts = [
-        f"# Extraction\n\n{machine.sentence(report['machine'])} The bundled model (float32), {settings['records']} held-out messages, "
+        f"# Extraction\n\n{machine.sentence(report['machine'])} {settings['model']} (float32), {settings['records']} held-out messages, "
         f"one record of six fields each, greedy, one core and one thread; medians of {settings['rounds']} rounds. "
         "Forwards are calls of the model; a batch is one call. The last columns are this repository's speed over each engine's.\n"
     ]

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import as_file, files
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import torch
 from pydantic import BaseModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-MAX_TOKENS = 400
+MAX_TOKENS = {"bundled": 400, "other": 120}
+"""The most tokens of a record; another model may write on for as long as it is let."""
 
 
 class Record(BaseModel):
@@ -45,19 +47,21 @@ class Counts:
 
 @dataclass(slots=True)
 class Weights:
-    """The bundled model and its tokenizer, as transformers loads them, with a count of calls."""
+    """A model and its tokenizer, as transformers loads them, with a count of calls."""
 
     model: Any
     tokenizer: Any
+    max_tokens: int
     counts: Counts = field(default_factory=Counts)
 
 
-def load() -> Weights:
-    """Load the bundled model; nothing is downloaded."""
-    with as_file(files("outlines_cont.models") / "tiny") as folder:
-        model: Any = AutoModelForCausalLM.from_pretrained(folder, local_files_only=True)
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
-    weights = Weights(model.eval(), tokenizer)
+def load(folder: Path | None = None) -> Weights:
+    """Load the model in a folder in float32, or the bundled one; nothing is downloaded."""
+    with as_file(files("outlines_cont.models") / "tiny") as bundled:
+        source = bundled if folder is None else folder
+        model: Any = AutoModelForCausalLM.from_pretrained(source, dtype="float32", local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=True)
+    weights = Weights(model.eval(), tokenizer, MAX_TOKENS["bundled" if folder is None else "other"])
 
     def count(_: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         input_ids = kwargs["input_ids"] if "input_ids" in kwargs else args[0]
@@ -83,13 +87,13 @@ class Ours:
     def __init__(self, weights: Weights, draft: str | None = None) -> None:
         from outlines_cont import generate, models
 
-        self.counts = weights.counts
+        self.counts, self._max_tokens = weights.counts, weights.max_tokens
         self._model = models.from_transformers(weights.model, weights.tokenizer, prefix_cache_bytes=0)
         self._generator = generate.json(self._model, SCHEMA, whitespace="none", draft=draft)
 
     def write(self, prompts: Sequence[str]) -> list[str]:
         with self._model.meter() as meter:
-            values = self._generator(list(prompts) if len(prompts) > 1 else prompts[0], max_tokens=MAX_TOKENS)
+            values = self._generator(list(prompts) if len(prompts) > 1 else prompts[0], max_tokens=self._max_tokens)
         self.counts.written += meter.sampled_tokens + meter.forced_tokens
         return [Record.model_validate(value).model_dump_json() for value in (values if len(prompts) > 1 else [values])]
 
@@ -111,7 +115,7 @@ class Transformers:
     """`model.generate` of transformers, greedy, without any constraint; ends where the model says so."""
 
     def __init__(self, weights: Weights) -> None:
-        self.counts = weights.counts
+        self.counts, self._max_tokens = weights.counts, weights.max_tokens
         self._tokenizer = weights.tokenizer
         self._tokenizer.pad_token, self._tokenizer.padding_side = self._tokenizer.eos_token, "left"
         self._generate = _Generate(weights)
@@ -123,7 +127,7 @@ class Transformers:
                 input_ids=inputs["input_ids"],
                 attention_mask=inputs["attention_mask"],
                 do_sample=False,
-                max_new_tokens=MAX_TOKENS,
+                max_new_tokens=self._max_tokens,
                 pad_token_id=self._tokenizer.pad_token_id,
             )
         texts: list[str] = self._tokenizer.batch_decode(
@@ -139,13 +143,13 @@ class Outlines:
         import outlines  # type: ignore[import-not-found,unused-ignore]
         from outlines.types import JsonSchema  # type: ignore[import-not-found,unused-ignore]
 
-        self.counts = weights.counts
+        self.counts, self._max_tokens = weights.counts, weights.max_tokens
         weights.tokenizer.pad_token = weights.tokenizer.eos_token
         weights.model.generate = _Generate(weights)
         model = outlines.from_transformers(weights.model, weights.tokenizer)
         self._generator = outlines.Generator(model, JsonSchema(SCHEMA, whitespace_pattern=""))
         self._options = {
-            "max_new_tokens": MAX_TOKENS,
+            "max_new_tokens": self._max_tokens,
             "do_sample": False,
             "pad_token_id": weights.tokenizer.eos_token_id,
         }
