@@ -275,7 +275,11 @@ class ChatOptions:
     # fmt: on
 
 
-@app.command("serve", epilog="Example: outlines-cont serve Qwen/Qwen3-0.6B --port 8000")
+@app.command(
+    "serve",
+    short_help="Serve a model by OpenAI's protocol.",
+    epilog="Example: outlines-cont serve Qwen/Qwen3-0.6B --port 8000",
+)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
     """Serve a model by OpenAI's protocol: Chat Completions, Completions, with the constraints of this package.

@@ -271,7 +271,8 @@ class Engine:
                 else:
                     yield item
         except BaseException:
-            await asyncio.to_thread(task.close)
+            # Shielded: where no thread is free yet, cancelling it again would leave the task open.
+            await asyncio.shield(asyncio.to_thread(task.close))
             raise
 
     def release(self, row: Row) -> Job:

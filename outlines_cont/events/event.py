@@ -99,7 +99,7 @@ class Closing(ABC):
 
     async def aclose(self) -> None:
         """End the work in another thread, so that the event loop is not blocked."""
-        await asyncio.to_thread(self.close)
+        await asyncio.shield(asyncio.to_thread(self.close))
 
     def __enter__(self) -> Self:
         return self

@@ -78,8 +78,8 @@ class Answer:
         finally:
             for task in tasks:
                 task.cancel()
-            with suppress(asyncio.CancelledError):
-                await asyncio.gather(*tasks, return_exceptions=True)
+            with suppress(asyncio.CancelledError):  # of a client that goes away: the tasks go on to release their rows
+                await asyncio.shield(asyncio.gather(*tasks, return_exceptions=True))
 
     @property
     def num_prompt(self) -> int:

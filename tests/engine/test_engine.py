@@ -7,6 +7,7 @@ import gc
 import itertools
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -230,6 +231,34 @@ def test_a_cancelled_task_frees_its_rows() -> None:
     alone = list(generator("a", max_tokens=30).rows[0][0].token_ids)
     assert alone == asyncio.run(main())
     assert engine.num_running == 0
+
+
+def test_a_task_that_is_cancelled_again_while_no_thread_is_free_frees_its_rows() -> None:
+    model = random_model("llama")
+    generator = continuous(generate.text(model))
+    engine, gate = engine_of(model), threading.Event()
+
+    async def main() -> BaseException:
+        loop = asyncio.get_running_loop()
+        with ThreadPoolExecutor(1) as executor:
+            loop.set_default_executor(executor)
+            task = asyncio.create_task(generator.acall("the name of", max_tokens=200))
+            while engine.num_running == 0:
+                await asyncio.sleep(0.001)
+            blocked = loop.run_in_executor(None, gate.wait)
+            for _ in range(2):
+                task.cancel()
+                await asyncio.sleep(0.01)
+            gate.set()
+            await blocked
+            with pytest.raises(asyncio.CancelledError) as caught:
+                await task
+            await asyncio.to_thread(int)  # what was asked of the thread before is done
+        return caught.value
+
+    error = asyncio.run(main())  # its traceback refers to the call, so that nothing closes it but what is tested
+    assert engine.num_running == 0
+    assert error.__traceback__ is not None
 
 
 def budgeted(tokens: int) -> HuggingFaceModel:
