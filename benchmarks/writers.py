@@ -12,6 +12,8 @@ import torch
 from pydantic import BaseModel
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from outlines_cont.errors import IncompleteOutput
+
 MAX_TOKENS = {"bundled": 400, "other": 120}
 """The most tokens of a record; another model may write on for as long as it is let."""
 
@@ -92,10 +94,15 @@ class Ours:
         self._generator = generate.json(self._model, SCHEMA, whitespace="none", draft=draft)
 
     def write(self, prompts: Sequence[str]) -> list[str]:
+        given = list(prompts) if len(prompts) > 1 else prompts[0]
         with self._model.meter() as meter:
-            values = self._generator(list(prompts) if len(prompts) > 1 else prompts[0], max_tokens=self._max_tokens)
+            try:
+                values = self._generator(given, max_tokens=self._max_tokens)
+            except IncompleteOutput as error:  # of some of them
+                values = error.results
         self.counts.written += meter.sampled_tokens + meter.forced_tokens
-        return [Record.model_validate(value).model_dump_json() for value in (values if len(prompts) > 1 else [values])]
+        found = values if isinstance(values, list) else [values]
+        return ["" if value is None else Record.model_validate(value).model_dump_json() for value in found]
 
 
 class _Generate:
