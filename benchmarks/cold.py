@@ -1,10 +1,10 @@
 """Schemas that a process meets for the first time, one after the other: `python -m benchmarks.masks --schemas FOLDER`.
 
-Each engine has one process for all schemas, as a server has, with Python's collector of reference cycles running, and a new process in each
-round, engine after engine. Times are of the thread that works, not of the clock. A folder has files of `{"schema": ..., "tests":
-[{"valid": true, "data": ...}, ...]}`, as `benchmarks.real_instances` reads; without one it is our own eleven schemas. The valid values
-are written with their keys in the order of the schema, with one space after `:` and `,`, and walked token by token; a value that an
-engine refuses is walked up to there.
+Each engine has one process for all schemas, as a server has, and a new process in each round, engine after engine. Python's collector of
+reference cycles is running; what there is before the first schema is frozen. Times are of the thread that works, not of the clock. A
+folder has files of `{"schema": ..., "tests": [{"valid": true, "data": ...}, ...]}`, as `benchmarks.real_instances` reads; without one it
+is our own eleven schemas. The valid values are written with their keys in the order of the schema, with one space after `:` and `,`, and
+walked token by token; a value that an engine refuses is walked up to there.
 """
 
 from __future__ import annotations
@@ -121,6 +121,7 @@ def _measure(send: Send, name: str, tokenizer: Tokenizer, tasks: list[Task], cor
             pauses.append(thread_time_ns() - begun)
 
     gc.collect()
+    gc.freeze()  # as `models.transformers` does before its first model: what a process has imported is not visited again
     gc.callbacks.append(watch)
     for case, texts in tasks:
         send({"case": case.name, **_walked(subject, case, texts)})

@@ -131,8 +131,12 @@ def constrained(
 
 
 def _generator(model: Any, task: Task, options: dict[str, Any]) -> Any:
+    import fsm
     from outlines_cont import generate
 
+    if task.kind in _JSON and options.get("whitespace") == "none or spaced":
+        either = fsm.json_schema(task.form, whitespace="none") | fsm.json_schema(task.form, whitespace="spaced")
+        return generate.fsm(model, either, end="eos")
     if task.kind in _JSON:
         return generate.json(model, task.form, **options)
     general = {name: value for name, value in options.items() if name not in ("whitespace", "key_order")}
@@ -189,9 +193,11 @@ WAYS: dict[str, Callable[[Library, Sequence[Task]], list[str]]] = {
     "constrained": constrained(),
     'whitespace="none"': constrained(whitespace="none", only=_JSON),
     'whitespace="spaced"': constrained(whitespace="spaced", only=_JSON),
+    "all spaced or none": constrained(whitespace="none or spaced", only=_JSON),
     'key_order="any"': constrained(key_order="any", only=_JSON),
     "force=False": constrained(force=False),
     'draft="lookup"': constrained(draft="lookup"),
+    'end="eos"': constrained(end="eos"),
     'end="free"': constrained(end="free"),
     "schema in the prompt": constrained(schema_in_prompt=True, only=_JSON),
     "a thought first": constrained(thinks=True),

@@ -14,9 +14,6 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from outlines_cont.errors import IncompleteOutput
 
-MAX_TOKENS = {"bundled": 400, "other": 120}
-"""The most tokens of a record; another model may write on for as long as it is let."""
-
 
 class Record(BaseModel):
     """What is read out of a message; the demo's record."""
@@ -38,7 +35,7 @@ class Counts:
 
     Attributes:
         forwards: calls of the model.
-        fed: token ids in them, padding included.
+        fed: token ids in them, padding included, but for this repository.
         written: token ids of the answers, without padding and end.
     """
 
@@ -57,21 +54,13 @@ class Weights:
     counts: Counts = field(default_factory=Counts)
 
 
-def load(folder: Path | None = None) -> Weights:
-    """Load the model in a folder in float32, or the bundled one; nothing is downloaded."""
+def load(folder: Path | None = None, max_tokens: int = 400) -> Weights:
+    """Load the model in a folder in float32, or the bundled one, for records of so many tokens; nothing is downloaded."""
     with as_file(files("outlines_cont.models") / "tiny") as bundled:
         source = bundled if folder is None else folder
         model: Any = AutoModelForCausalLM.from_pretrained(source, dtype="float32", local_files_only=True)
         tokenizer = AutoTokenizer.from_pretrained(source, local_files_only=True)
-    weights = Weights(model.eval(), tokenizer, MAX_TOKENS["bundled" if folder is None else "other"])
-
-    def count(_: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        input_ids = kwargs["input_ids"] if "input_ids" in kwargs else args[0]
-        weights.counts.forwards += 1
-        weights.counts.fed += input_ids.numel()
-
-    model.register_forward_pre_hook(count, with_kwargs=True)
-    return weights
+    return Weights(model.eval(), tokenizer, max_tokens)
 
 
 class Writer(Protocol):
@@ -84,7 +73,7 @@ class Writer(Protocol):
 
 
 class Ours:
-    """`generate.json` of this repository; nothing is reused from call to call."""
+    """`generate.json` of this repository; nothing is reused from call to call. A meter counts: with a hook transformers runs the layers."""
 
     def __init__(self, weights: Weights, draft: str | None = None) -> None:
         from outlines_cont import generate, models
@@ -100,16 +89,24 @@ class Ours:
                 values = self._generator(given, max_tokens=self._max_tokens)
             except IncompleteOutput as error:  # of some of them
                 values = error.results
+        self.counts.forwards += meter.forwards
+        self.counts.fed += meter.fed_tokens
         self.counts.written += meter.sampled_tokens + meter.forced_tokens
         found = values if isinstance(values, list) else [values]
         return ["" if value is None else Record.model_validate(value).model_dump_json() for value in found]
 
 
 class _Generate:
-    """Counts the token ids that `model.generate` writes, for libraries that hand on the text only."""
+    """Counts the token ids that `model.generate` writes, for libraries that hand on the text only, and by a hook those that it feeds."""
 
     def __init__(self, weights: Weights) -> None:
         self._generate, self._eos, self._counts = weights.model.generate, weights.tokenizer.eos_token_id, weights.counts
+        weights.model.register_forward_pre_hook(self._count, with_kwargs=True)
+
+    def _count(self, _: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        input_ids = kwargs["input_ids"] if "input_ids" in kwargs else args[0]
+        self._counts.forwards += 1
+        self._counts.fed += input_ids.numel()
 
     def __call__(self, **options: Any) -> torch.Tensor:
         ids: torch.Tensor = self._generate(**options)

@@ -1,20 +1,15 @@
 """A tree of completions: every leaf becomes two forks of itself after 16 tokens, and all leaves run in one batch.
 
-What completions have in common is computed and held once. `python fork_tree.py tree.svg` draws the tree, too.
+What completions have in common is computed and held once. `python fork_tree.py tree.html` writes a page that shows it, too.
 """
 
 import sys
-import textwrap
 from dataclasses import dataclass, field
-from html import escape
-from pathlib import Path
 
-from outlines_cont import BatchedExecutor, Conversation, TokenSet, models, samplers
+from outlines_cont import BatchedExecutor, Conversation, SequenceState, TokenSet, models, samplers
 
 PROMPT = "Message: Hello, this is Marta Keller. Please send 12 desk lamps to Porto by 2031-05-14.\nRecord: "
 SAMPLER = samplers.multinomial()
-# Of the picture: characters in a line, and points of a column, a line and a gap.
-WRAP, COLUMN, LINE, GAP = 32, 300, 16, 12
 
 
 @dataclass
@@ -33,8 +28,8 @@ class Node:
         return self.children
 
 
-def grow(model, prompt, depth=72, every=16, seed=0) -> tuple[Node, list[Node]]:
-    """Return the root and the leaves of a tree; the two leaves of a fork begin with different tokens, and no text ends."""
+def grow(model, prompt, depth=72, every=16, seed=0) -> tuple[Node, SequenceState]:
+    """Return the root of a tree, and its leaves; the two leaves of a fork begin with different tokens, and no text ends."""
     written = TokenSet.of([i for i, data in enumerate(model.tokenizer.token_bytes) if data])
     with BatchedExecutor(model, seed=seed, kept_logits_bytes=0) as executor:
         root = Node(executor.create(prompt))
@@ -51,9 +46,10 @@ def grow(model, prompt, depth=72, every=16, seed=0) -> tuple[Node, list[Node]]:
             for leaf, token_id in zip(second, token_ids, strict=False):
                 others = written & ~TokenSet.of([token_id])
                 leaf.token_ids.append(leaf.conversation.step(SAMPLER, mask=others))
+        state = SequenceState.stack([leaf.conversation.state for leaf in leaves])
     for node in nodes:
         node.text = shown(model.tokenizer.decode(node.token_ids))
-    return root, leaves
+    return root, state
 
 
 def shown(text: str) -> str:
@@ -68,46 +64,14 @@ def lines(node: Node, indent: str = "", is_last: bool = True) -> list[str]:
     return [f"{indent}{'└── ' if is_last else '├── '}{node.text}", *(line for part in parts for line in part)]
 
 
-def draw(node: Node, x: int, top: int, out: list[str]) -> tuple[int, int]:
-    """Draw a node and what follows it as SVG; return the heights of its middle and of its lower end."""
-    wrapped = textwrap.wrap(node.text, WRAP, drop_whitespace=False) or [""]
-    middles, bottom = [], top
-    for child in node.children:
-        middle, bottom = draw(child, x + COLUMN, bottom, out)
-        middles.append(middle)
-    bottom = max(bottom, top + len(wrapped) * LINE + GAP)
-    middle = (middles[0] + middles[-1]) // 2 if middles else (top + bottom - GAP) // 2
-    first = middle - (len(wrapped) - 1) * LINE // 2 + 4
-    out += [f'<text x="{x}" y="{first + i * LINE}">{escape(line)}</text>' for i, line in enumerate(wrapped)]
-    start, end = x + 8 * max(map(len, wrapped)) + 4, x + COLUMN - 6
-    bend = (start + end) // 2
-    out += [f'<path d="M{start},{middle} C{bend},{middle} {bend},{to} {end},{to}"/>' for to in middles]
-    return middle, bottom
-
-
-def to_svg(root: Node, prompt: str) -> str:
-    """Return a picture of the tree, a column for each level, from left to right."""
-    out = [f'<text x="20" y="28" font-weight="bold">{escape(shown(prompt))}</text>']
-    _, height = draw(root, 20, 56, out)
-    levels, node = 1, root
-    while node.children:
-        levels, node = levels + 1, node.children[0]
-    width = max(20 + levels * COLUMN, 40 + 8 * len(prompt))
-    style = "text{font:13px monospace;white-space:pre}path{fill:none;stroke:#2f6db3}"
-    head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}">'
-    return "\n".join(
-        [head, f"<style>{style}</style>", '<rect width="100%" height="100%" fill="white"/>', *out, "</svg>\n"]
-    )
-
-
 def main() -> None:
     model = models.tiny()
     with model.meter() as meter:
-        root, leaves = grow(model, PROMPT)
+        root, state = grow(model, PROMPT)
     print(shown(PROMPT), *lines(root), sep="\n")
-    print(f"{len(leaves)} leaves, {meter.sampled_tokens} tokens sampled in {meter.forwards} forwards")
-    if sys.argv[1:] and sys.argv[1].endswith(".svg"):
-        Path(sys.argv[1]).write_text(to_svg(root, PROMPT), encoding="utf-8")
+    print(f"{len(state)} leaves, {meter.sampled_tokens} tokens sampled in {meter.forwards} forwards")
+    if sys.argv[1:] and sys.argv[1].endswith(".html"):
+        state.inspect(sys.argv[1])
 
 
 if __name__ == "__main__":

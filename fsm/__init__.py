@@ -23,7 +23,7 @@ from fsm.errors import (
     VocabularyGap,
 )
 from fsm.expression import Expression, Report, ReportLine, from_interegular
-from fsm.languages import choice, substring, until
+from fsm.languages import choice, json_string, substring, until
 from fsm.lark.gbnf import gbnf
 from fsm.lark.grammar import grammar
 from fsm.limits import Limits
@@ -66,6 +66,7 @@ __all__ = [
     "gbnf",
     "grammar",
     "json_schema",
+    "json_string",
     "regex",
     "schema_text",
     "special",

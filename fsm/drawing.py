@@ -16,12 +16,13 @@ from functools import cache
 from html import escape
 from itertools import accumulate, count
 from typing import Any
+from unicodedata import combining
 
 from fsm.automaton.character_dfa import CharacterSteps
 from fsm.automaton.lazy_dfa import DEAD, Automaton
 from fsm.errors import clip
 from fsm.terms import node as nodes
-from fsm.terms.characters import ALL_CHARACTERS, Ranges, category, invert
+from fsm.terms.characters import ALL_CHARACTERS, Ranges, category, intersect, invert
 from fsm.terms.node import Kind, Node
 from fsm.terms.rendering import known_name
 from fsm.terms.special_token import MARK
@@ -37,11 +38,13 @@ _STYLE = (
     "text{font:12px ui-monospace,monospace;fill:#1f2328;text-anchor:middle}"
     ".s{fill:#eef4fb;stroke:#2f6db3;stroke-width:1.5}.e{fill:none;stroke:#2f6db3}"
     ".a{fill:none;stroke:#6e7781;stroke-width:1.2}.h{marker-end:url(#h)}"
-    ".l{fill:#57606a;font-size:11px}.b{fill:white;fill-opacity:.8}"
+    ".l{fill:#57606a;font-size:11px}.b{fill:white;fill-opacity:.8}.g{fill:white}.m{fill:#6e7781}"
+    "@media(prefers-color-scheme:dark){text{fill:#e6e6e6}.s{fill:#1c2b3a;stroke:#79b8ff}.e{stroke:#79b8ff}.a{stroke:#9aa4b0}"
+    ".l{fill:#c3cad2}.b,.g{fill:#16181c}.m{fill:#9aa4b0}}"
 )
 _HEAD = (
     '<defs><marker id="h" markerWidth="8" markerHeight="8" refX="7" refY="3" orient="auto">'
-    '<path d="M0,0 L7,3 L0,6 z" fill="#6e7781"/></marker></defs>'
+    '<path class="m" d="M0,0 L7,3 L0,6 z"/></marker></defs>'
 )
 
 
@@ -84,6 +87,19 @@ class StateGraph:
                 lines.append(f'  {numbers[state]} -> {numbers.get(target, beyond)} [label="{label}"];')
         return "\n".join([*lines, "}"])
 
+    def to_table(self) -> str:
+        """Return the graph as text: a line for each edge, by state; the number of an accepting state is in parentheses."""
+        numbers = enumerate(self.order, 1)
+        shown = {state: f"({number})" if state in self.accepting else str(number) for number, state in numbers}
+        rows = [
+            (shown[state], " ".join(names), f"  -> {shown.get(target, '...')}")
+            for state in self.order
+            for target, names in self.arrows[state].items()
+        ]
+        rows += [(shown[state], "", "") for state in self.order if not self.arrows[state]]
+        left, middle = (max(len(row[column]) for row in rows) for column in (0, 1))
+        return "\n".join(f"{a:>{left}}  {label:{middle}}{target}".rstrip() for a, label, target in rows)
+
 
 def expression_graph(root: Node, max_states: int) -> StateGraph:
     """Return the graph of the DFA over characters of a term.
@@ -107,7 +123,13 @@ def expression_graph(root: Node, max_states: int) -> StateGraph:
 
 def visible(text: str) -> str:
     """Return a text with spaces shown as `␣` and characters that cannot be printed as escapes."""
-    return "".join(_SPACE if c == " " else c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return "".join(map(_visible, text))
+
+
+def _visible(character: str) -> str:
+    if character.isprintable() and not combining(character):
+        return _SPACE if character == " " else character
+    return character.encode("unicode_escape").decode()
 
 
 def class_label(ranges: Ranges) -> str:
@@ -120,15 +142,27 @@ def class_label(ranges: Ranges) -> str:
         return _named()[ranges]
     rest = invert(ranges)
     is_negated = len(rest) < len(ranges) or (len(rest) == len(ranges) and ranges[-1][1] == ALL_CHARACTERS[-1][1])
-    shown = rest if is_negated else ranges
+    names, shown = _without_named(rest if is_negated else ranges)
     runs = [_run(first, last) for first, last in shown[:_NUM_RUNS]]
-    return f"[{'^' if is_negated else ''}{''.join(runs)}{'...' if len(shown) > _NUM_RUNS else ''}]"
+    return f"[{'^' if is_negated else ''}{''.join(runs)}{names}{'...' if len(shown) > _NUM_RUNS else ''}]"
+
+
+def _without_named(ranges: Ranges) -> tuple[str, Ranges]:
+    r"""Return the names of the classes such as `\d` that a set with many runs contains, and the rest of it.
+
+    Otherwise its first runs would be shown, of scripts that few fonts have.
+    """
+    names = ""
+    for named, name in _named().items():
+        if len(ranges) > _NUM_RUNS and intersect(named, ranges) == named:
+            names, ranges = names + name, intersect(ranges, invert(named))
+    return names, ranges
 
 
 @cache
 def _named() -> dict[Ranges, str]:
     """The classes `\\d`, `\\w`, `\\s` of Python's `re` and their complements, by their ranges."""
-    found = {category(name, False): rf"\{name}" for name in "dws"}
+    found = {category(name, False): rf"\{name}" for name in "wds"}  # a word has the digits
     return found | {invert(ranges): name.upper() for ranges, name in found.items()}
 
 
@@ -310,7 +344,7 @@ def picture(graph: StateGraph) -> str:
     left, top = min(a for a, _ in spans) - _LANE, min(levels, default=0) * _LANE - 2 * _LANE
     width, height = max(b for _, b in spans) + _LANE - left, max(levels, default=0) * _LANE + 2 * _LANE - top
     size = f'width="{width:.0f}" height="{height}" viewBox="{left:.0f} {top} {width:.0f} {height}"'
-    ground = f'<rect x="{left:.0f}" y="{top}" width="{width:.0f}" height="{height}" fill="white"/>'
+    ground = f'<rect class="g" x="{left:.0f}" y="{top}" width="{width:.0f}" height="{height}"/>'
     head = [f'<svg xmlns="http://www.w3.org/2000/svg" {size}>', f"<style>{_STYLE}</style>", _HEAD, ground]
     return "\n".join([*head, *arrows, *labels, *circles, "</svg>"])
 

@@ -8,7 +8,7 @@ A special token (`fsm.special`) is a symbol beyond these texts. `~` and the shor
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
 from typing import Any, Literal, Self, TypeAlias
@@ -91,7 +91,7 @@ class Expression:
     Attributes:
         node: the term; internal, may change in any version.
         name: a name for messages, or empty.
-        report: one line per keyword of the schema that it came from; empty for other sources.
+        reported: returns its `report`.
         source: its source, shortened; empty where only the term is known.
         parts: the tree of its named parts, for captures; None where no part has a name. Internal.
         specials: the names of the special tokens that are symbols of it.
@@ -101,13 +101,18 @@ class Expression:
 
     node: Node
     name: str = field(default="", compare=False)
-    report: Report = field(default=Report(), compare=False)
+    reported: Callable[[], Report] = field(default=Report, compare=False, repr=False)
     source: str = field(default="", compare=False)
     parts: CapturedPart | None = field(default=None, compare=False, repr=False)
     specials: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     origin: Origin | None = field(default=None, compare=False, repr=False)
     # Not copied by `dataclasses.replace`: a changed copy is not the result of the call.
     made_by: Call | None = field(init=False, default=None, compare=False, repr=False)
+
+    @property
+    def report(self) -> Report:
+        """One line per keyword of the schema that it came from, made when it is first read; empty for other sources."""
+        return self.reported()
 
     def _repr_svg_(self) -> str | None:
         """Return a picture of up to `PICTURE_STATES` states, for notebooks; None where that exceeds a bound of the automaton."""
@@ -170,7 +175,7 @@ class Expression:
                 f"`~` is every other text, and {clip(self._label())} has special tokens, which no text contains. Negate its texts alone."
             )
         report = self.report.with_notes(self.report.spelling)  # other texts may have another length
-        return Expression(texts.complement(self.node), report=report, source=clip(f"(~{self._label()})"))
+        return Expression(texts.complement(self.node), reported=lambda: report, source=clip(f"(~{self._label()})"))
 
     @remembered
     def repeat(self, lo: int = 0, hi: int | None = None) -> Expression:
@@ -187,7 +192,7 @@ class Expression:
         source = clip(f"{self._label()}.repeat({counts})")
         parts = CapturedPart("repeat", (self.parts,), lo=lo, hi=hi) if self.parts else None
         node = nodes.repeat(self.node, lo, hi)
-        return Expression(node, report=self.report, source=source, parts=parts, specials=self.specials)
+        return Expression(node, reported=self.reported, source=source, parts=parts, specials=self.specials)
 
     @remembered
     def named(self, name: str) -> Expression:
@@ -294,7 +299,7 @@ class Expression:
         else:
             origin = origins.together(kind, (self.node, self._as_origin()), (other.node, other._as_origin()))
         specials = self.specials | other.specials
-        return Expression(node, report=report, source=source, parts=parts, specials=specials, origin=origin)
+        return Expression(node, reported=lambda: report, source=source, parts=parts, specials=specials, origin=origin)
 
     def _as_origin(self) -> Origin:
         if self.origin is not None:

@@ -9,6 +9,8 @@ Pratt.
 pass with at most two states and three transitions per character. A state is one of these and the bytes read of a character, so no substring
 begins or ends inside one. At an end mark of one character the text is divided; a longer one is an intersection with `until`.
 
+`json_string`: the JSON strings whose texts belong to a language, by its derivatives.
+
 Source: Blumer et al. 1985, "The smallest automaton recognizing the subwords of a text".
 """
 
@@ -18,12 +20,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 
 from fsm.errors import ExpressionError, clip, shorten
-from fsm.expression import Expression
+from fsm.expression import Expression, lift
 from fsm.recipe import remembered
 from fsm.terms import node as nodes
 from fsm.terms import rule as texts
-from fsm.terms.characters import ALL_CHARACTERS, utf8
-from fsm.terms.node import Node
+from fsm.terms.characters import ALL_CHARACTERS, json_text, utf8
+from fsm.terms.node import EMPTY, Node
 
 _OF_ENUM = "For the values of an Enum write `generate.format(model, TheEnum)`, or list their texts."
 
@@ -174,3 +176,58 @@ def substring(text: str, *, end: str = "") -> Expression:
         node = nodes.intersection((node, until(end).node))
     mark = f", end={end!r}" if end else ""
     return Expression(node, source=f"substring({clip(text)!r}{mark})")
+
+
+_ESCAPES = {byte: json_text(chr(byte)) for byte in (*range(0x20), 0x22, 0x5C)}
+_ESCAPED = sum(1 << byte for byte in _ESCAPES)
+
+
+class JSONSpelling(nodes.Content, nodes.Machine):
+    """Reads texts of a term as the inside of a JSON string. A state is the term of the rest."""
+
+    __slots__ = ()
+
+    def is_accepting(self, state: Node) -> bool:
+        """True where the text may end."""
+        return state.nullable
+
+    def parts(self, state: Node) -> tuple[Node, ...]:
+        """The term."""
+        return (state,)
+
+    def like(self, state: Node) -> Node:
+        """The term: each of its texts has a spelling."""
+        return state
+
+    def arcs(self, state: Node, known: Mapping[Node, Sequence[tuple[int, Node]]]) -> Iterator[tuple[int, Node]]:
+        """The arcs of the term, with a backslash and the rest of an escape in place of a byte that has one."""
+        escaped = []
+        for mask, target in known[state]:
+            if plain := mask & ~_ESCAPED:
+                yield plain, self.spelled(target)
+            rest = nodes.words([escape[1:] for byte, escape in _ESCAPES.items() if mask >> byte & 1])
+            escaped.append(nodes.concat(rest, self.spelled(target)))
+        if (found := nodes.alternation(escaped)) is not EMPTY:
+            yield 1 << ord("\\"), found
+
+    def spelled(self, term: Node) -> Node:
+        """Return the texts of a term, spelled."""
+        return EMPTY if term is EMPTY else nodes.machine(self, term, is_plain=term.is_plain)
+
+
+@remembered
+def json_string(language: Expression | str) -> Expression:
+    """The JSON strings, quotes included, whose texts belong to a language; each text has the one spelling of `fsm.json_schema`.
+
+    Raises:
+        ExpressionError: the language has checks or special tokens.
+
+    Cost: that of the language.
+    """
+    language = lift(language)
+    if language.specials or language.has_checks:
+        raise ExpressionError(
+            f"expected a language of texts without checks and special tokens, for a JSON string, received {language!r}. Leave these out."
+        )
+    node = nodes.sequence([nodes.literal(b'"'), JSONSpelling().spelled(language.node), nodes.literal(b'"')])
+    return Expression(node, reported=language.reported, source=f"json_string({language!r})")

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from outlines_cont.chat import Chat
     from outlines_cont.checks import DEFAULT_MAX_TOKENS
     from outlines_cont.continuation import continuous
-    from outlines_cont.conversation import BatchedExecutor, Conversation, Mark
-    from outlines_cont.conversation.guided_conversation import GuidedConversation, guide
+    from outlines_cont.conversation import BatchedExecutor, Conversation, GuidedConversation, Mark, guide
     from outlines_cont.drafts import Proposer
     from outlines_cont.engine.engine import Engine, engine_of
     from outlines_cont.engine.guidance import Guidance
@@ -88,8 +87,7 @@ _NAMES = {
     "chat": "Chat",
     "checks": "DEFAULT_MAX_TOKENS",
     "continuation": "continuous",
-    "conversation": "BatchedExecutor Conversation Mark",
-    "conversation.guided_conversation": "GuidedConversation guide",
+    "conversation": "BatchedExecutor Conversation GuidedConversation Mark guide",
     "drafts": "Proposer",
     "engine.engine": "Engine engine_of",
     "engine.guidance": "Guidance",

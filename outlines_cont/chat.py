@@ -32,7 +32,7 @@ from outlines_cont.generation.call import Call
 from outlines_cont.generation.options import Options, PieceOptions
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.prompt import open_prompt
-from outlines_cont.generation.thinking import Thinking
+from outlines_cont.generation.thinking import Thinking, head_of
 from outlines_cont.immutable import Immutable, shallow_copy
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.replies import ChatStream, OpenCalls, ReplyConstraint, ReplyMaker, reply_maker
@@ -190,7 +190,7 @@ class Chat(Immutable):
         reply: Generator | str | None = None,
         *,
         tools: Sequence[Any] | None = None,
-        tool_choice: str = "auto",
+        tool_choice: str | Sequence[str] = "auto",
         max_calls: int | None = None,
         rng: Rng = None,
         **options: Unpack[PieceOptions],
@@ -205,7 +205,8 @@ class Chat(Immutable):
             reply: the generator of the reply, such as `generate.text(model)`; or a text, as an example. None is free text, and
                 calls if the conversation has tools.
             tools: the tools that may be called from now on, as in `Chat(model, tools=...)`; None leaves them unchanged.
-            tool_choice: `"auto"`, text or calls; `"none"`, text; `"required"`, calls; or the name of the tool that is called.
+            tool_choice: `"auto"`, text or calls; `"none"`, text; `"required"`, calls; the name of the tool that is called; or a list of
+                names, of which one is called, and `"auto"` among them for text or calls.
             max_calls: the most calls of the reply; None for as many as the form of the model allows.
             rng: a seed; None continues the random stream of the conversation.
             **options: `max_tokens`, `stop_at` and the others of `PieceOptions`.
@@ -230,7 +231,7 @@ class Chat(Immutable):
         generator: Generator,
         *,
         tools: Sequence[Any] | None = None,
-        tool_choice: str = "auto",
+        tool_choice: str | Sequence[str] = "auto",
         max_calls: int | None = None,
         **options: Unpack[PieceOptions],
     ) -> Self:
@@ -238,8 +239,9 @@ class Chat(Immutable):
 
         Args:
             generator: the one that has begun the reply.
-            tools, tool_choice, max_calls: those of the reply, if they were given to it; in a conversation with tools free text may call
-                anyway.
+            tools: those of the reply, if they were given to it; in a conversation with tools free text may call anyway.
+            tool_choice: that of the reply.
+            max_calls: that of the reply.
             **options: as in `continuous(generator).resume`: `max_tokens` is the most tokens to add now.
 
         Raises:
@@ -255,10 +257,10 @@ class Chat(Immutable):
         _check(self, generator)
         state = self.state
         choice = _ToolChoice(tool_choice, max_calls)
-        (chat,), maker, options = _begin([self], generator, tools, choice, options)
+        (chat,), maker, options = _begin([self], generator, tools, choice, options, resumes=True)
         piece = state.rows[0][0].piece
         if chat._format.tools and (piece is None or piece.source != maker.source):
-            maker = _reply_maker(chat, generator, choice)
+            maker = _reply_maker(chat, generator, choice, begins=chat._is_one_piece)
         if tools is not None:
             chat = chat._copy_with(state=state)
         return chat._replied(maker, Call(maker, state, Options.of(options), resume=True).finished_state())
@@ -270,7 +272,7 @@ class Chat(Immutable):
         generator: Generator | None = None,
         *,
         tools: Sequence[Any] | None = None,
-        tool_choice: str = "auto",
+        tool_choice: str | Sequence[str] = "auto",
         max_calls: int | None = None,
         rng: Rng = None,
         **options: Unpack[PieceOptions],
@@ -279,11 +281,15 @@ class Chat(Immutable):
 
         Args:
             chats: conversations with one model.
-            generator, tools, tool_choice, max_calls, **options: as in `assistant`.
+            generator: as in `assistant`.
+            tools: as in `assistant`.
+            tool_choice: as in `assistant`.
+            max_calls: as in `assistant`.
             rng: a seed, or a list with one per conversation.
+            **options: as in `assistant`.
 
         Raises:
-            As `assistant` does; the first error of a row is raised when all have ended.
+            OutlinesContError: as in `assistant`; the first error of a row is raised when all have ended.
         """
         if not chats:
             return []
@@ -303,7 +309,7 @@ class Chat(Immutable):
         generator: Generator | None = None,
         *,
         tools: Sequence[Any] | None = None,
-        tool_choice: str = "auto",
+        tool_choice: str | Sequence[str] = "auto",
         max_calls: int | None = None,
         top: int = 0,
         retract: bool = False,
@@ -322,15 +328,21 @@ class Chat(Immutable):
         arguments. Its text is not part of `event.text`.
 
         Args:
-            generator, tools, tool_choice, max_calls: as in `assistant`.
-            top, retract, partial: as in `continuous(generator).stream`; a reply that may call supports no `retract`.
-            rng, **options: as in `assistant`.
+            generator: as in `assistant`.
+            tools: as in `assistant`.
+            tool_choice: as in `assistant`.
+            max_calls: as in `assistant`.
+            top: in events, this number of the most probable tokens for each drawn one.
+            retract: report text immediately, though a stop text may still remove it; not in a reply that may call.
+            partial: add the partial value of a generator of JSON to the events.
+            rng: as in `assistant`.
+            **options: as in `assistant`.
 
         Returns:
             A stream to iterate over, also with `async for`; its `chat` is the conversation at any time.
 
         Raises:
-            As `assistant` does, for arguments that can be checked immediately.
+            OutlinesContError: as in `assistant`, for arguments that can be checked immediately.
             OptionError: `retract` in a reply that may call.
         """
         (chat,), maker, options = _begin([self], generator, tools, _ToolChoice(tool_choice, max_calls), options)
@@ -348,12 +360,14 @@ class Chat(Immutable):
         call = Call(maker, chat.state, Options.of(options), rng=rng)
         return ChatStream(call, shown, partial_call(chat._replied, maker), calls)
 
-    def fork(self, n: int, *, same: bool = False) -> list[Self]:
+    def fork(self, n: int, *, same: bool = False, feed: bool = True) -> list[Self]:
         """Return `n` conversations with the same messages, each with a random stream of its own, unless `same`.
 
-        They share keys and values. Cost: tokens that were not fed yet are fed, once for all of them.
+        They share keys and values. Cost: tokens that were not fed yet are fed, once for all of them; with `feed=False` by the replies, of
+        which those that run at the same time share them.
         """
-        _ = self.state.logits  # feeds them
+        if checked_bool(feed, "feed"):
+            _ = self.state.logits
         many = self.state.fork(n, same=same)
         return [self._copy_with(state=SequenceState(self.model, ((row,),), self.state.seed)) for row in many.rows[0]]
 
@@ -476,11 +490,27 @@ class Chat(Immutable):
         rest = self._turns[len(self._turns) - len(shown) + 1 :]
         return self._copy_with(turns=(Turn(first, first["content"]), *rest))
 
+    @property
+    def _is_one_piece(self) -> bool:
+        """Whether a reply that was cut is one piece, with thoughts before it, and has no text that was given."""
+        row = self.state.rows[0][0]
+        if row.piece is None or row.piece.is_thinking:
+            return True
+        data = b"".join(row_bytes(row.token_ids[row.piece.start :], self.model.tokenizer))
+        return bool(self._turns[-1].message.get("content") == data.decode(errors="replace"))
+
+    def _behind_head(self) -> Self:
+        """Return the conversation with the head of an answer before its next reply; itself, if it has begun, or has none."""
+        head = "" if self._is_reply else head_of(self._format.template)
+        return self._copy_with(state=self.state + Tokens(head, special=True)) if head else self
+
     def _compute_state(self) -> SequenceState:
         """Return the state of the messages, with the longest common prefix of the last computed state."""
         known = self._turns[-1].text if self._is_reply else None  # None for calls, too
         before = self._turns[:-1] if known is not None else self._turns
         ids = self._format.token_ids([turn.message for turn in before], known is not None or not self._is_reply)
+        if known is not None:
+            ids += self.model.tokenizer.encode_special(head_of(self._format.template))
         if known:
             ids += self.model.tokenizer.encode_inside(known, ids)
         if self._base is None:
@@ -493,7 +523,7 @@ class Chat(Immutable):
     def _replied(self, maker: PieceMaker, state: SequenceState) -> Self:
         """Return the conversation with the reply of a generator at the end of a state, which may be calls."""
         chat = self._with_reply(state)
-        if not isinstance(maker, ReplyMaker):
+        if not isinstance(maker, ReplyMaker) or not maker.calls(state.rows[0][0]):
             return chat
         last = chat._turns[-1]
         text = last.text if last.text is not None else last.message["content"]  # of a reply with thoughts
@@ -521,7 +551,8 @@ class Chat(Immutable):
         old, new = (known.text(self.model.tokenizer) for known in (before, row))
         # A character of which the last piece wrote a part was U+FFFD until now.
         same = len(old) if new.startswith(old) else sum(takewhile(bool, map(eq, old, new)))
-        return self._with_extended_reply(new[same:], row.value, state, len(old) - same)
+        text = new[same:] if self._is_reply else new[same:].removeprefix(head_of(self._format.template))
+        return self._with_extended_reply(text, row.value, state, len(old) - same)
 
     def _cache_prefix(self, before: StateRow, after: StateRow) -> None:
         """Keep the keys and values of the tokens before a reply, so that another reply to them feeds only the last token again."""
@@ -556,23 +587,30 @@ def with_ends(options: PieceOptions, chats: Sequence[Chat]) -> PieceOptions:
 
 @dataclass(frozen=True, slots=True)
 class _ToolChoice:
-    """Whether a reply calls: `auto`, `none`, `required` or the name of a tool; and the most calls."""
+    """Whether a reply calls: `auto`, `none`, `required`, the name of a tool, or a list of names; and the most calls."""
 
-    choice: str = "auto"
+    choice: str | Sequence[str] = "auto"
     max_calls: int | None = None
 
     def tools_of(self, chat: Chat) -> tuple[Tool, ...]:
         """Return the tools of a conversation that may be called; raise `OptionError` for a choice that it does not have."""
         check_int("max_calls", self.max_calls, 1, is_optional=True)
         tools = chat._format.tools
-        known = ["auto", "none", *(["required", *(tool.name for tool in tools)] if tools else ())]
+        names = [tool.name for tool in tools]
+        if isinstance(self.choice, list | tuple):
+            is_known = {*self.choice} - {"auto"} <= {*names} and {*self.choice} != {"auto"} and bool(self.choice)
+            check("tool_choice", self.choice, is_known, f"a list of {', '.join(map(repr, ['auto', *names]))}")
+            return tuple(tool for tool in tools if tool.name in self.choice)
+        known = ["auto", "none", *(["required", *names] if tools else ())]
         check("tool_choice", self.choice, self.choice in known, f"one of {', '.join(map(repr, known))}")
         return tuple(tool for tool in tools if self.choice in ("auto", "required", tool.name))
 
     @property
     def must_call(self) -> bool:
         """Whether the reply is calls, and no text."""
-        return self.choice not in ("auto", "none")
+        return (
+            "auto" not in self.choice if isinstance(self.choice, list | tuple) else self.choice not in ("auto", "none")
+        )
 
 
 def _begin(
@@ -581,6 +619,8 @@ def _begin(
     tools: Sequence[Any] | None,
     choice: _ToolChoice,
     options: PieceOptions,
+    *,
+    resumes: bool = False,
 ) -> tuple[Sequence[ChatT], PieceMaker, PieceOptions]:
     """Return the arguments of a reply, checked; with a `ReplyMaker` if it may call: if tools were given to it, or if its text is free."""
     if tools is not None:
@@ -594,14 +634,23 @@ def _begin(
     if thinking is not None:
         options = {**options, "thinking": thinking}
     may_call = choice.tools_of(chats[0]) and (tools or choice.must_call or chosen.constraint is None)
-    return chats, _reply_maker(chats[0], chosen, choice) if may_call else chosen, with_ends(options, chats)
+    if may_call:
+        begins = chats[0]._is_one_piece if resumes else not chats[0]._is_reply
+        return chats, _reply_maker(chats[0], chosen, choice, begins=begins), with_ends(options, chats)
+    if thinking is None:
+        chats = [chat._behind_head() for chat in chats]
+    return chats, chosen, with_ends(options, chats)
 
 
-def _reply_maker(chat: Chat, generator: Generator, choice: _ToolChoice = _ToolChoice()) -> ReplyMaker:
+def _reply_maker(
+    chat: Chat, generator: Generator, choice: _ToolChoice = _ToolChoice(), *, begins: bool = True
+) -> ReplyMaker:
+    """Return the generator of a reply that may call; `begins` is False for one that has begun with a text."""
     assert chat._format.form is not None
-    calls = partial_call(generate.fsm, generator.model)
+    calls = partial_call(generate.fsm, generator.model, end="eos")  # calls end by themselves
     form, tools = chat._format.form, choice.tools_of(chat)
-    return reply_maker(generator, form, tools, calls, must_call=choice.must_call, max_calls=choice.max_calls)
+    head = head_of(chat._format.template) if begins else ""
+    return reply_maker(generator, form, tools, calls, must_call=choice.must_call, max_calls=choice.max_calls, head=head)
 
 
 def _check(chat: Chat, generator: Generator) -> None:

@@ -51,8 +51,15 @@ from outlines_cont.state.sequence_state import SequenceState
 
 __all__ = ["Generator", "cfg", "choice", "format", "fsm", "json", "regex", "text"]
 
-ENDS: dict[str, EndMode] = {"regex": "eos", "choice": "eos", "json": "eos", "format": "eos", "cfg": "eos", "fsm": "eos"}
-"""How the texts of each kind of generator end by default; see `regex`."""
+ENDS: dict[str, EndMode] = {
+    "regex": "free",
+    "cfg": "free",
+    "fsm": "free",
+    "format": "free",
+    "choice": "eos",
+    "json": "eos",
+}
+"""How the texts of each kind of generator end by default; see `regex`. Patterns and grammars may often go on where they may end."""
 
 _NUM_GENERATORS = 64
 _making = threading.Lock()
@@ -153,18 +160,20 @@ class Generator(PieceMaker):
             retract: in events, report text immediately, though a stop text or a policy may still remove it; a later event then
                 contains how much was removed.
             partial: for a generator of JSON, yield the partial value instead, whenever it has changed; with `events`, add it to them.
-            rng, **options: as for a call.
+            rng: as for a call.
+            **options: as for a call.
 
         Yields:
-            Without `events` new text, never empty: a `str` for one row; for more rows lists of `str` in the shape of the values, with
-            empty texts for rows without new text. Characters are complete, and no text is removed. Joined, they are the whole text.
+            Without `events` new text, which is never empty. It is a `str` for one row, and for more rows lists of `str` in the shape of the
+            values, with empty texts for rows without new text. Characters are complete, and no text is removed. Joined, they are the
+            whole text.
 
             With `partial` values in that shape, None for rows without a value yet. An object of a pydantic model lacks the fields that
             are not written yet (those with defaults, too; see `model_fields_set`); texts grow, and a complete member was validated and
             does not change. A member that fails validation is left out. The last value is that which a call returns.
 
         Raises:
-            As a call does: errors of arguments immediately, the others after the last text.
+            OutlinesContError: as a call does: errors of arguments immediately, the others after the last text.
         """
         return iter(self._streamed(prompt, StreamOptions(events, top, retract, partial), options, rng))
 
@@ -285,7 +294,15 @@ def text(
     draft: Any = None,
     thinking: Thinking | bool | None = None,
 ) -> Generator:
-    """Generate free text until the model ends it, or `stop_at` or `max_tokens` cuts it. The value is the text, cut or not."""
+    """Generate free text until the model ends it, or `stop_at` or `max_tokens` cuts it. The value is the text, cut or not.
+
+    Args:
+        model: the language model.
+        sampler: how tokens are drawn; greedy by default.
+        policies: policies of every call, such as `[policies.ban(["delve"])]`.
+        draft: speculative decoding, such as `"lookup"`; see `PieceOptions`.
+        thinking: let the model think in free text first: True, or a `Thinking`.
+    """
     return _generator(model, None, _source("text", None), sampler, policies, draft, thinking)
 
 
@@ -308,10 +325,12 @@ def regex(
         pattern: the regular expression.
         sampler: how tokens are drawn; greedy by default.
         force: append text without a choice without sampling it (jump-forward decoding).
-        end: how the text ends, where it may: `"eos"` only with the model's end of text, `"free"` also with any token that leaves the
-            language, such as a full stop after a number; what the model would write there is then its end. Every function of this
-            module but `text` takes it; see docs/constrain.md.
-        policies, draft: as in `json`.
+        end: how the text ends, where it may: `"free"` with any token that leaves the language, such as a full stop after a number, or
+            the model's end of text; `"eos"` only with the latter. Every function of this module but `text` takes it, with `"eos"` as
+            the default of `choice` and `json`; see docs/constrain.md.
+        policies: policies of every call, such as `[policies.ban(["delve"])]`.
+        draft: speculative decoding, such as `"lookup"`; see `PieceOptions`.
+        thinking: let the model think in free text first: True, or a `Thinking`.
 
     Raises:
         fsm.RegexSyntaxError, fsm.UnsupportedRegex: the pattern is malformed, or cannot be a constraint.
@@ -336,6 +355,16 @@ def choice(
     thinking: Thinking | bool | None = None,
 ) -> Generator:
     """Generate one of the texts `options`. The value is that text.
+
+    Args:
+        model: the language model.
+        options: the texts to choose from.
+        sampler: how tokens are drawn; greedy by default.
+        force: append text that all remaining options share without sampling it (jump-forward decoding).
+        end: how the text ends; see `regex`.
+        policies: policies of every call, such as `[policies.ban(["delve"])]`.
+        draft: speculative decoding, such as `"lookup"`; see `PieceOptions`.
+        thinking: let the model think in free text first: True, or a `Thinking`.
 
     Raises:
         fsm.ExpressionError: there are no options, or one is not a string.
@@ -371,10 +400,11 @@ def json(
         schema: a JSON schema as a dict or as JSON text, a pydantic model, another type that pydantic supports, or a function.
         sampler: how tokens are drawn; greedy by default.
         force: append text that the schema determines without sampling it (jump-forward decoding).
+        end: how the text ends; see `regex`.
         max_retries: how often a row may be rewound; then it fails with `CheckFailed`.
-        policies: policies of every call, such as `[policies.ban(["delve"])]`; every function of this module takes them.
-        draft: the draft for speculative decoding, such as `"lookup"`; see `PieceOptions`. Every function of this module takes it.
-        thinking: let the model think in free text first: True, or a `Thinking`. Every function of this module takes it.
+        policies: policies of every call, such as `[policies.ban(["delve"])]`.
+        draft: speculative decoding, such as `"lookup"`; see `PieceOptions`.
+        thinking: let the model think in free text first: True, or a `Thinking`.
         show_schema: in a conversation, add `fsm.schema_text(schema)` to the message of the system, so that the model sees it.
         **options: options of `fsm.json_schema`, such as `whitespace`, `formats`, `dialect` and `registry`.
 
@@ -438,6 +468,10 @@ def format(
         type: `int`, `float`, `bool`, `datetime.date`, `time` or `datetime`, `uuid.UUID`, an `Enum`, or a `Literal`.
         sampler: how tokens are drawn; greedy by default.
         force: append text that the type determines without sampling it (jump-forward decoding).
+        end: how the text ends; see `regex`.
+        policies: policies of every call, such as `[policies.ban(["delve"])]`.
+        draft: speculative decoding, such as `"lookup"`; see `PieceOptions`.
+        thinking: let the model think in free text first: True, or a `Thinking`.
 
     Raises:
         OptionError: any other type.
@@ -465,7 +499,17 @@ def cfg(
 ) -> Generator:
     """Generate a text of a context-free grammar in the language of Lark. The value is the text.
 
-    `options` are those of `fsm.grammar`, such as `ignored` or `strict`.
+    Args:
+        model: the language model.
+        grammar: the rules and terminals, as Lark writes them; `fsm.gbnf` converts a grammar of llama.cpp.
+        start: the rule that a text consists of.
+        sampler: how tokens are drawn; greedy by default.
+        force: append text that the grammar determines without sampling it (jump-forward decoding).
+        end: how the text ends; see `regex`.
+        policies: policies of every call, such as `[policies.ban(["delve"])]`.
+        draft: speculative decoding, such as `"lookup"`; see `PieceOptions`.
+        thinking: let the model think in free text first: True, or a `Thinking`.
+        **options: those of `fsm.grammar`, such as `ignored` or `strict`.
 
     Raises:
         fsm.GrammarError: the grammar is malformed, or uses an unsupported feature; see `fsm.grammar`.
@@ -495,6 +539,17 @@ def fsm(
     (`fsm.special`) have no letters, so none are in a value; `state.generated` shows them by name.
 
     Checks of the expression are applied as in `json`, with the same retries.
+
+    Args:
+        model: the language model.
+        expression: a value of `fsm`, such as `fsm.regex("[a-z]+") + "!"`, or a text.
+        sampler: how tokens are drawn; greedy by default.
+        force: append text that the expression determines without sampling it (jump-forward decoding).
+        end: how the text ends; see `regex`.
+        max_retries: how often a row may be rewound if a check fails; then it fails with `CheckFailed`.
+        policies: policies of every call, such as `[policies.ban(["delve"])]`.
+        draft: speculative decoding, such as `"lookup"`; see `PieceOptions`.
+        thinking: let the model think in free text first: True, or a `Thinking`.
 
     Raises:
         OptionError: `expression` is not an expression or a text.

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
+from operator import attrgetter
 
 
 @dataclass(slots=True)
@@ -42,8 +43,7 @@ class Meter:
 
     def add(self, other: Meter) -> None:
         """Add the counts of `other` to these."""
-        for name in _COUNTS:
-            count = getattr(other, name)
+        for name, count in zip(_COUNTS, _counts_of(other), strict=True):
             if count:
                 setattr(self, name, getattr(self, name) + count)
 
@@ -53,14 +53,16 @@ class Meter:
             return NotImplemented
         return Meter(**{name: getattr(self, name) - getattr(other, name) for name in _COUNTS})
 
-    def clear(self) -> None:
-        """Set every count to zero."""
-        for name in _COUNTS:
-            if getattr(self, name):
+    def move(self, other: Meter) -> None:
+        """Add these counts to those of `other`, and set them to zero."""
+        for name, count in zip(_COUNTS, _counts_of(self), strict=True):
+            if count:
+                setattr(other, name, getattr(other, name) + count)
                 setattr(self, name, 0)
 
 
 _COUNTS = tuple(field.name for field in fields(Meter))  # calling `fields` each time would take longer than the addition
+_counts_of = attrgetter(*_COUNTS)
 
 
 class MeterBoard:

@@ -1,12 +1,14 @@
 """`OpenCalls`: an incremental parser of the tool calls in a reply that is being generated: a name between the fixed texts of a `ToolForm`,
-then JSON until its value is complete. It reports the new text and the partial arguments of each call. It relies on the constraint of the
-reply, and does not check the format.
+then JSON until its value is complete, or members one by one, of which it makes JSON. It reports the new text and the partial arguments of
+each call. It relies on the constraint of the reply, and does not check the format.
 
 `ReplyConstraint`: a reply that may call tools as one policy: the writer's text, and after the marker of a call (a special token or text)
 names and JSON under the constraint of the tools. `ReplyMaker`: the generator of such replies, whose limits, policies, searches and streams
 are those of any other span; a reply with calls has no value.
 
-If calls have no marker of their own, a call may only begin a reply, and the marker inside of the text is text.
+If calls have no marker of their own, a call may only begin a reply, and the marker inside of the text is text. Where the answers of a model
+have a head of their own, such as the final channel of gpt-oss, a reply begins with the choice of that head or a call, and its text is a
+piece behind the head (`HeadProgram`).
 
 `ChatStream`: the events of a reply, in a `for` or `async for` loop; at any time `chat` is the conversation with the reply so far. Those
 of a reply that may call tools are split at the marker of a call, by `ReplyEvents`: events of text, then of calls (parsed by `OpenCalls`). A
@@ -17,13 +19,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import reduce
 from itertools import chain
-from typing import Any, Generic, TypeVar, cast
+from operator import or_
+from typing import Any, Generic, Literal, TypeVar, cast
 
 from fsm import Expression
 from outlines_cont.chats.tool import Tool, call_id
-from outlines_cont.chats.tool_form import ToolForm
+from outlines_cont.chats.tool_form import ArgumentForm, ToolForm, marked
 from outlines_cont.events.event import OpenCall, StreamEvent, StreamOptions
 from outlines_cont.events.partial_type import MISSING
 from outlines_cont.events.partial_value import PartialValue
@@ -51,8 +55,8 @@ class OpenCalls:
         self._form = form
         self._tools = {tool.name: tool for tool in tools}
         self._first = first
-        self._before = form.before
-        self._text = text  # not parsed yet; all of it, where arguments are no JSON
+        self._text = text  # not parsed yet; from the present call on, where arguments are no JSON
+        self._shown = 0  # characters of the JSON of the present call that were reported, where that is made here
         self._count = 0
         self._name: str | None = None
         self._has_begun = False
@@ -61,23 +65,16 @@ class OpenCalls:
     def push(self, text: str) -> Iterator[OpenCall]:
         """Parse more text, and yield the new part of each call. Cost: proportional to the text and the open arguments."""
         self._text += text
-        if self._form.arguments is not None:
-            yield from self._whole_calls()
-            return
         while (found := self._read()) is not None:
             yield found
-
-    def _whole_calls(self) -> Iterator[OpenCall]:
-        """Yield the calls that are complete since the last time: arguments that are no JSON are reported as a whole."""
-        for name, given in self._form.calls(self._text, self._tools.values())[self._count :]:
-            number, text = self._first + self._count, json.dumps(given, ensure_ascii=False)
-            yield OpenCall(self._count, call_id(number), name, text, self._tools[name].values(given), True)
-            self._count += 1
 
     def has_special_in(self, names: SpecialNames) -> bool:
         """Return whether special tokens stand in calls, not only before them."""
         inside = self._form.before[len(self._form.marker(names.first_in(self._form.before))) :]
-        return any(map(names.count_in, (inside, *self._form.texts[1:])))
+        others = self._form.spellings[1:]
+        return any(
+            map(names.count_in, (inside, *self._form.texts[1:], *(text for one in others for text in one.texts)))
+        )
 
     def _read(self) -> OpenCall | None:
         """Return the next change; None if it needs more text."""
@@ -85,8 +82,9 @@ class OpenCalls:
             return None
         assert self._name is not None
         assert self._value is not None
-        self._value.push(self._text)
-        read, self._text = self._text.removesuffix(self._value.rest), self._value.rest
+        read = (
+            self._read_json(self._value) if self._form.arguments is None else self._read_members(self._form.arguments)
+        )
         if not read and self._has_begun:
             return None
         self._has_begun = True
@@ -95,13 +93,34 @@ class OpenCalls:
         number = self._first + self._count
         news = OpenCall(self._count, call_id(number), self._name, read, arguments, self._value.is_whole)
         if news.is_whole:
-            self._name, self._before = None, self._form.separator or ""
+            self._shown = 0
+            self._name = None
             self._count += 1
         return news
 
+    def _read_json(self, value: PartialValue) -> str:
+        """Return the new text of arguments that are JSON."""
+        value.push(self._text)
+        read, self._text = self._text.removesuffix(value.rest), value.rest
+        return read
+
+    def _read_members(self, form: ArgumentForm) -> str:
+        """Return the new text of the JSON of arguments that are written one by one. Cost: proportional to all of their text."""
+        assert self._name is not None
+        assert self._value is not None
+        tool = self._tools[self._name]
+        made, whole = form.begun(self._text, 0, tool), self._form.read(self._text, 0, tool)
+        if whole is not None:
+            made, self._text = made + "}", self._text[whole[1] :]
+        new, self._shown = made[self._shown :], len(made)
+        self._value.push(new)
+        return new
+
     def _find_name(self) -> bool:
-        name, between, rest = self._text[len(self._before) :].partition(self._form.between)
-        if not between or not self._text.startswith(self._before) or not self._before:
+        form = self._form if self._count else self._form.spelling(self._text)
+        before = form.separator or "" if self._count else form.before
+        name, between, rest = self._text[len(before) :].partition(form.between)
+        if not between or not self._text.startswith(before) or not before:
             return False
         self._name, self._text, self._has_begun = name, rest, False
         self._value = PartialValue(self._tools[name].partial_type)
@@ -119,12 +138,17 @@ class _Unhealed:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReplyState:
-    """The state after some tokens: of the text, of the search for a marker that is text, and of the calls; None before these begin."""
+    """The state after some tokens: of the text, of the search for a marker that is text, and of the calls; None before these begin.
+
+    Before the choice of a text or calls that of its constraint, and the tokens so far.
+    """
 
     text: Any
     search: StopState | None
     calls: Any = None
     is_blank: bool = True  # whether there is nothing but white space before the marker
+    head: Any = None
+    token_ids: tuple[int, ...] = ()
 
 
 class ReplyConstraint(Policy[ReplyState]):
@@ -136,6 +160,7 @@ class ReplyConstraint(Policy[ReplyState]):
         marker: the text by which a call is recognised; empty for a reply that must be calls.
         begins_reply: whether a call may only begin a reply.
         model: the model that writes.
+        head: the head of a text, and the constraint to that or calls; None for texts without a head. There is no marker then.
     """
 
     finish_reason = "constraint"
@@ -150,12 +175,15 @@ class ReplyConstraint(Policy[ReplyState]):
         *,
         begins_reply: bool,
         model: LanguageModel,
+        head: tuple[str, AnyConstraint] | None = None,
     ) -> None:
         self.calls = calls
         self.marker = marker
         special = model.tokenizer.special_tokens
         self.marker_id = next((token_id for token_id, name in sorted(special.items()) if name == marker), None)
-        self._must_call = not marker
+        self._head: Any = None if head is None else head[1]
+        self._head_data: bytes = b"" if head is None else head[1].spelled(model.tokenizer.encode_special(head[0]))
+        self.must_call = not marker and head is None
         self.horizon = max(calls.horizon, 0 if writer is None else writer.horizon)
         self.max_retries = calls.max_retries or (None if writer is None else writer.max_retries)
         self._writer: Any = FreeText.of_model(model) if writer is None else writer
@@ -170,12 +198,16 @@ class ReplyConstraint(Policy[ReplyState]):
 
     def initial(self, row: RowView) -> ReplyState:
         """Return the state before the first token."""
-        if self._must_call:
+        if self.must_call:
             return ReplyState(None, None, self.calls.initial(row))
+        if self._head is not None and self.choice(row.token_ids, len(row.token_ids)) is None:
+            return ReplyState(None, None, head=self._head.initial(row))
         return ReplyState(self._writer.initial(row), None if self._search is None else self._search.initial(row))
 
     def advance(self, state: ReplyState, token_id: int) -> ReplyState:
         """Return the state after one more token."""
+        if state.head is not None:
+            return self._chosen(state, token_id)
         if self._has_calls(state):
             calls = self._first if state.calls is None else state.calls
             return replace(state, calls=self.calls.advance(calls, token_id))
@@ -186,6 +218,8 @@ class ReplyConstraint(Policy[ReplyState]):
 
     def branches(self, state: ReplyState, row: RowView) -> list[Branch]:
         """Return the branches of the calls after a marker; before it those of the text, which ends where a marker may follow."""
+        if state.head is not None:
+            return cast("list[Branch]", self._head.branches(state.head, row))
         if self._has_calls(state):
             return self.calls.branches(self._first if state.calls is None else state.calls, row)
         if self._search is not None and state.search is not None and self._may_call(state) and state.search.match:
@@ -234,14 +268,16 @@ class ReplyConstraint(Policy[ReplyState]):
         """Return how many trailing bytes may yet be rewound; those of a possible marker, too."""
         policy, inner = self._present(state)
         held = int(policy.held_bytes(inner))
+        if state.head is not None:
+            return len(self._tokenizer.text_bytes(state.token_ids))
         if policy is self.calls or self._search is None or state.search is None or not self._may_call(state):
             return held
         return max(held, self._search.held_bytes(state.search))
 
     def accepts(self, token_ids: Sequence[int], healed: bytes = b"") -> bool:
         """Return whether a whole reply conforms; its tokens begin with `healed`, no part of it."""
-        at = self.calls_begin(token_ids, healed)
-        if at is not None:
+        at = self.calls_begin(token_ids, 0, healed)
+        if at is not None and (self._head is None or self.calls.accepts(token_ids)):
             return self.calls.accepts(token_ids[at:])
         return self.is_free or bool(self._writer.accepts(token_ids, healed))
 
@@ -249,9 +285,22 @@ class ReplyConstraint(Policy[ReplyState]):
         """Return the text of a reply."""
         return self._tokenizer.text_bytes(token_ids)[len(healed) :]
 
-    def calls_begin(self, token_ids: Sequence[int], healed: bytes = b"") -> int | None:
-        """Return the index of the first token after the marker; None if there is none. Cost: the tokens before it."""
-        if self._must_call:
+    def choice(self, token_ids: Sequence[int], start: int) -> Literal["text", "calls"] | None:
+        """Return what a reply with a head is, whose piece begins at `start` of some tokens; None before that is chosen."""
+        size = len(self._head_data)  # a token of which nothing is spelled is none of the head
+        if self._head.spelled(token_ids[max(start - size, 0) : start]).endswith(self._head_data):
+            return "text"
+        return None if self._head_data.startswith(self._head.spelled(token_ids[start:])) else "calls"
+
+    def calls_begin(self, row_ids: Sequence[int], start: int, healed: bytes = b"") -> int | None:
+        """Return the index, in the piece of a row that begins at `start`, of the first token after the marker; None if there is none.
+
+        Cost: the tokens before it.
+        """
+        if self._head is not None:
+            return 0 if self.choice(row_ids, start) == "calls" else None
+        token_ids = row_ids[start:]
+        if self.must_call:
             return 0
         if self.marker_id is not None:
             return token_ids.index(self.marker_id) + 1 if self.marker_id in token_ids else None
@@ -269,9 +318,18 @@ class ReplyConstraint(Policy[ReplyState]):
 
     def _present(self, state: ReplyState) -> tuple[Any, Any]:
         """Return the policy in force, and its state."""
+        if state.head is not None:
+            return self._head, state.head
         if self._has_calls(state):
             return self.calls, self._first if state.calls is None else state.calls
         return self._writer, state.text
+
+    def _chosen(self, state: ReplyState, token_id: int) -> ReplyState:
+        """Return the state after one more token of the head or of calls."""
+        token_ids = (*state.token_ids, token_id)
+        if self._head_data.startswith(self._head.spelled(token_ids)):
+            return replace(state, head=self._head.advance(state.head, token_id), token_ids=token_ids)
+        return ReplyState(None, None, reduce(self.calls.advance, token_ids, self._first))
 
     def _has_calls(self, state: ReplyState) -> bool:
         """Whether the marker is complete, so that calls follow."""
@@ -305,25 +363,33 @@ class ReplyConstraint(Policy[ReplyState]):
 
 @dataclass(frozen=True, eq=False)
 class ReplyMaker(PieceMaker):
-    """The generator of replies that may call tools; `constraint` is a `ReplyConstraint`."""
+    """The generator of replies that may call tools; `constraint` is a `ReplyConstraint`. `head`: that of a text, such as a channel."""
+
+    head: str = field(default="", repr=False)
 
     def finish(self, row: StateRow) -> StateRow:
         """Return a finished row with its value: none if it calls."""
         assert isinstance(self.constraint, ReplyConstraint)
-        return replace(row, value=None) if self._calls(row) else super().finish(row)
+        return replace(row, value=None) if self.calls(row) else super().finish(row)
 
     def is_whole(self, row: StateRow) -> bool:
         """Return whether the reply is complete; free text always is."""
         assert isinstance(self.constraint, ReplyConstraint)
-        return super().is_whole(row) or (self.constraint.is_free and not self._calls(row))
+        return super().is_whole(row) or (self.constraint.is_free and not self.calls(row))
 
-    def _calls(self, row: StateRow) -> bool:
+    @property
+    def chooses(self) -> bool:
+        """Whether a reply is a text behind a head, or calls."""
+        assert isinstance(self.constraint, ReplyConstraint)
+        return bool(self.head) and not self.constraint.must_call
+
+    def calls(self, row: StateRow) -> bool:
+        """Return whether a row has written the beginning of a call."""
         assert isinstance(self.constraint, ReplyConstraint)
         if row.piece is None:
             return False
-        token_ids = row.token_ids[row.piece.start :]
-        healed = self.model.tokenizer.text_bytes(token_ids)[: row.piece.healed]
-        return self.constraint.calls_begin(token_ids, healed) is not None
+        healed = self.model.tokenizer.text_bytes(row.token_ids[row.piece.start :])[: row.piece.healed]
+        return self.constraint.calls_begin(row.token_ids, row.piece.start, healed) is not None
 
 
 def reply_maker(
@@ -334,6 +400,7 @@ def reply_maker(
     *,
     must_call: bool = False,
     max_calls: int | None = None,
+    head: str = "",
 ) -> ReplyMaker:
     """Return the generator of replies with the text of `writer`, or calls of tools.
 
@@ -344,18 +411,25 @@ def reply_maker(
         calls: makes the generator of their language.
         must_call: whether there is no text, but calls.
         max_calls: the most calls of a reply; None for any number.
+        head: the head of a text, see `head_of`.
     """
     model = writer.model
     names = special_names_of(model.tokenizer)
-    marker = "" if must_call else form.marker(names.first_in(form.before))
+    marker = "" if must_call or head else form.marker(names.first_in(form.before))
     caller = calls(form.expression(tools, marker, names, max_calls))
     assert isinstance(caller.constraint, Constraint | CheckedConstraint)
     text = writer.constraint
     assert isinstance(text, Constraint | CheckedConstraint | None)
-    constraint = ReplyConstraint(text, caller.constraint, marker, begins_reply=form.is_whole_reply, model=model)
+    choosing = None
+    if head and not must_call:
+        begins = reduce(or_, [marked(one, names) for one in (head, *(one.before for one in form.spellings))])
+        choosing = head, Constraint.of_model(model, begins)
+    constraint = ReplyConstraint(
+        text, caller.constraint, marker, begins_reply=form.is_whole_reply, model=model, head=choosing
+    )
     given = {part.name: getattr(writer, part.name) for part in fields(PieceMaker)}
     source = json.dumps({"reply": [writer.source, caller.source]}, ensure_ascii=False)
-    return ReplyMaker(**{**given, "constraint": constraint, "source": source})
+    return ReplyMaker(**{**given, "constraint": constraint, "source": source}, head=head)
 
 
 ChatT = TypeVar("ChatT")
@@ -399,12 +473,16 @@ class ReplyEvents:
         self._constraint, self._tokenizer = call.maker.constraint, call.maker.model.tokenizer
         self._num_seen = 0  # characters of the reply in earlier events
         self._num_tokens = 0  # tokens of the reply in earlier events
+        self._num_called = 0  # those of them that were parsed
         self._decoder = TextDecoder()
         self._reads_tokens = calls.has_special_in(special_names_of(self._tokenizer))
         self._begin: int | None = None  # where the calls begin in its text, once that is known
 
     def of(self, event: StreamEvent) -> Iterator[StreamEvent]:
-        """Yield the event as one of text, and one for each call that it is about."""
+        """Yield the event as one of text, and one for each call that it is about; thoughts as they are."""
+        if event.is_thought:
+            yield event
+            return
         text_end, calls_begin = self._marker_place()
         before = max(text_end - self._num_seen, 0)
         text = event.text[:before]
@@ -431,13 +509,15 @@ class ReplyEvents:
 
     def _called_by_tokens(self, event: StreamEvent) -> str:
         """Return the text of calls in the tokens of an event, with the names of special tokens, which its text does not have."""
-        row, first = self._call.rows[0], self._num_tokens
+        row = self._call.rows[0]
         self._num_tokens += len(event.token_ids)
-        at = None if row is None else self._constraint.calls_begin(row.piece_ids, row.healed)
-        if at is None:
+        at = None if row is None else self._constraint.calls_begin(row.token_ids, row.piece_start, row.healed)
+        if row is None or at is None:
             return ""
-        data = b"".join(written(event.token_ids[max(at - first, 0) :], self._tokenizer))
-        self._decoder, text = self._decoder.push(data)
+        start, self._num_called = max(at, self._num_called), self._num_tokens
+        self._decoder, text = self._decoder.push(
+            b"".join(written(row.piece_ids[start : self._num_tokens], self._tokenizer))
+        )
         return text
 
     def _marker_place(self) -> tuple[int, int]:
@@ -445,7 +525,7 @@ class ReplyEvents:
         constraint = self._constraint
         if self._begin is None:
             row = self._call.rows[0]
-            at = None if row is None else constraint.calls_begin(row.piece_ids, row.healed)
+            at = None if row is None else constraint.calls_begin(row.token_ids, row.piece_start, row.healed)
             if row is None or at is None:
                 return _NOWHERE, _NOWHERE
             data = self._tokenizer.text_bytes(row.piece_ids[:at])[len(row.healed) :]

@@ -100,7 +100,7 @@ def run_row(model: ToyModel, policies: Sequence[Policy[Any]], seed: int, *, max_
     plan(row)
     while not row.has_ended:
         _feed(row, model)
-        take(row, _drawn(row, temperature))
+        take(row, *_drawn(row, temperature))
         plan(row)
     return row
 
@@ -213,7 +213,7 @@ def outcome_of(
         weights = _weights(row, temperature)
         token_id = choices.choose((weights / weights.sum()).tolist())
         assert row.logits is not None
-        take(row, Draw(token_id, float(row.logits[token_id]), 0.0))
+        take(row, token_id, float(row.logits[token_id]), 0.0)
         plan(row)
     if row.error is not None:
         return type(row.error).__name__

@@ -68,11 +68,24 @@ QWEN3_OPEN = QWEN3_REASONING.replace(
     "{{ '<|im_start|>assistant\\n' }}\n{%- if enable_thinking", "{{ '<|im_start|>assistant\\n<think>\\n' }}\n{%- if enable_thinking"
 )
 
-# To give what the template of gpt-oss gives for a conversation without tools: thoughts are a channel of their own.
+# To give what the template of gpt-oss gives, without the text of its system message: thoughts, calls and answers are in channels of their
+# own; thoughts are written before a call until an answer follows, and before the last answer.
 GPT_OSS = """\
+{%- set ns = namespace(final=-1) -%}
+{%- for m in messages -%}
+{%- if m.role == 'assistant' and not m.tool_calls -%}{%- set ns.final = loop.index0 -%}{%- endif -%}
+{%- endfor -%}
+{%- if tools -%}{{ '<|start|>developer<|message|># Tools\\n\\n## functions\\n\\nnamespace functions {\\n\\n' }}
+{%- for tool in tools -%}{{ '// ' + tool.function.description + '\\ntype ' + tool.function.name + ' = (_: ' }}
+{{- (tool.function.parameters | tojson) + ') => any;\\n\\n' }}{%- endfor -%}{{ '} // namespace functions<|end|>' }}
+{%- endif -%}
 {%- for m in messages -%}
 {%- if m.role == 'assistant' -%}
 {%- if m.tool_calls -%}
+{%- if m.content and m.thinking -%}{{ raise_exception('Cannot pass both content and thinking in a message with tool calls!') }}{%- endif -%}
+{%- if (m.content or m.thinking) and ns.final < loop.index0 -%}
+{{ '<|start|>assistant<|channel|>analysis<|message|>' + (m.content or m.thinking) + '<|end|>' }}
+{%- endif -%}
 {%- set call = m.tool_calls[0].function -%}
 {{ '<|start|>assistant to=functions.' + call.name + '<|channel|>commentary json<|message|>' + (call.arguments | tojson) + '<|call|>' }}
 {%- else -%}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -209,3 +211,20 @@ def saying(text: str, logit: float = 20.0) -> Script:
         return {token_id: logit}
 
     return script
+
+
+@contextmanager
+def failing(model: HuggingFaceModel, at: int) -> Iterator[None]:
+    """Let one forward of a model fail, by its number."""
+    forward, count = model.forward, itertools.count()
+
+    def fails_once(*arguments: Any) -> torch.Tensor:
+        if next(count) == at:
+            raise RuntimeError("out of memory, say")
+        return forward(*arguments)
+
+    model.forward = fails_once  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del model.forward

@@ -3,17 +3,14 @@ after which no text is accepted lead to `DEAD`; more than `max_states` are an er
 on demand: `moves` (a dict from byte to next state), `rows` (a transition table for vectorised walks), and `next_state` (simulation over a
 string of bytes, which reads literals, words and byte loops in one step).
 
-Walks of the token trie also use the leading subexpression of a state: a literal, words, optional fields or a loop (`start`), alternatives
-(`split`, `ways`), or a prefix of variable length (`prefix`). `shortest_text` finds an example text for messages.
+Walks of the token trie also divide terms, into a prefix of variable length and the rest (`as_prefix`), or alternatives (`opened`).
+`shortest_text` finds an example text for messages.
 """
 
 from __future__ import annotations
 
 import threading
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import Any, TypeVar
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -21,22 +18,14 @@ from fsm.automaton.byte_dfa import FEW_BYTES
 from fsm.automaton.transition_rows import Rows, bytes_of
 from fsm.errors import UnknownState, exceeded
 from fsm.terms import node as nodes
-from fsm.terms.derivative import Derivatives, bytes_in
+from fsm.terms.derivative import Derivatives
 from fsm.terms.node import ALL_BYTES, EMPTY, PREFIX_KINDS, Kind, Node
 
 DEAD = 0
 """The state from which nothing is accepted; used in rows and as a result, and not a valid argument."""
 
-Start = tuple[Node, int]
-"""A leading subexpression, and the state after it."""
-Found = TypeVar("Found")
-
-MAX_WAYS = 4
-"""The most alternatives that are followed one by one; more are derived together, as one term."""
 MAX_OPENED = 64
 """Most alternatives, nested ones included, that are expanded one by one."""
-_START_KINDS = frozenset({Kind.LITERAL, Kind.WORDS, Kind.FIELDS, Kind.REPEAT})
-_TEXTS = frozenset({Kind.LITERAL, Kind.EPSILON})
 _PREFERRED = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789")
 
 
@@ -92,21 +81,6 @@ def opened(node: Node) -> list[Node]:
     return [] if node in found else list(found)
 
 
-def _per_state(find: Callable[[Automaton, int], Found]) -> Callable[[Automaton, int], Found]:
-    """Cache what a method returns for each state, until `forget_rows`."""
-
-    @wraps(find)
-    def cached(self: Automaton, state: int) -> Found:
-        known = self._of_states[find]
-        try:
-            return known[state]  # type: ignore[no-any-return]
-        except KeyError:
-            found = known[state] = find(self, state)
-            return found
-
-    return cached
-
-
 class Automaton:
     """The lazy DFA of one term, over bytes.
 
@@ -147,8 +121,6 @@ class Automaton:
         with self._lock:
             self._moves: dict[int, dict[int, int]] = {}
             self._move_count = 0
-            self._starts: dict[int, Start | None] = {}
-            self._of_states: defaultdict[object, dict[int, Any]] = defaultdict(dict)  # by the method with `_per_state`
             self._rows: Rows | None = None
 
     def state_of(self, node: Node) -> int:
@@ -214,50 +186,6 @@ class Automaton:
                 self._moves[state] = moves
         return moves
 
-    def first_bytes(self, state: int) -> bytes:
-        """The bytes that a continuation of `state` may begin with, or a few more; cheaper than its moves."""
-        moves = self._moves.get(state)
-        return bytes_in(self.derivatives.first_bytes(self.nodes[state])) if moves is None else bytes(moves)
-
-    def start(self, state: int) -> Start | None:
-        """The literal, words, fields or loop with which every continuation of `state` begins, and the state after it; else None.
-
-        Fields only where each of them may follow. Called several times for each state of a walk, so it has a cache of its own.
-        """
-        try:
-            return self._starts[state]
-        except KeyError:
-            first, rest = nodes.first_and_rest(self.nodes[state])
-            is_start = first.kind in _START_KINDS and (first.kind is not Kind.FIELDS or first.is_plain)
-            start = self._starts[state] = (first, self.state_of(rest)) if is_start and self.is_alive(rest) else None
-            return start
-
-    @_per_state
-    def split(self, state: int) -> tuple[int, ...]:
-        """The states of the alternatives with which `state` begins, where these are a few literals or empty; else none.
-
-        Cheaper than moves for an optional space, as no alternatives have to be united.
-        """
-        first, rest = nodes.first_and_rest(self.nodes[state])
-        is_few = first.kind is Kind.ALTERNATION and len(first.args) <= MAX_WAYS
-        if is_few and all(way.kind in _TEXTS for way in first.args) and self.is_alive(rest):
-            return tuple(self.state_of(nodes.concat(way, rest)) for way in first.args)
-        return ()
-
-    @_per_state
-    def ways(self, state: int) -> tuple[int, ...]:
-        """The states of terms whose union is `state`, where it begins with a rule or with alternatives; else none.
-
-        A state that may begin with many bytes, and in several ways, is easier to walk way by way: each may be a loop.
-        """
-        return tuple(self.state_of(way) for way in opened(self.nodes[state]) if self.is_alive(way))
-
-    @_per_state
-    def prefix(self, state: int) -> Start | None:
-        """The prefix with which every continuation of `state` begins, and the state after it; else None."""
-        parts = as_prefix(self.nodes[state])
-        return (parts[0], self.state_of(parts[1])) if parts is not None and self.is_alive(parts[1]) else None
-
     def is_alive(self, node: Node) -> bool:
         """True when some text belongs to a term."""
         return node.is_plain or self.derivatives.is_inhabited(node)
@@ -271,17 +199,16 @@ class Automaton:
 
     def next_state(self, state: int, data: bytes) -> int:
         """The state after reading `data`, or DEAD. Cost: some microseconds per byte at first, then a look-up."""
-        position, size = 0, len(data)
-        while position < size and state != DEAD:
-            moves = self._moves.get(state)
-            if moves is not None:
-                state = moves.get(data[position], DEAD)
+        position, size, node = 0, len(data), self.nodes[state]
+        while position < size and node is not EMPTY:
+            moves = self._moves.get(self._ids.get(node, DEAD))
+            if moves is None:
+                node, count = self.derivatives.read(node, data[position:])
+                position += count
+            else:
+                node = self.nodes[moves.get(data[position], DEAD)]
                 position += 1
-                continue
-            target, count = self.derivatives.read(self.nodes[state], data[position:])
-            state = self.state_of(target) if target is not EMPTY and self.is_alive(target) else DEAD
-            position += count
-        return state
+        return self.state_of(node) if self.is_alive(node) else DEAD
 
     def accepts(self, data: bytes) -> bool:
         """True when `data` belongs to the language."""

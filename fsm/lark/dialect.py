@@ -209,7 +209,7 @@ class _Translator:
                 if name.lstrip("_")[:1].isupper():
                     if len(head) > 1:
                         problem = "priorities and attributes of terminals are not supported. Attributes are for rules, in small letters"
-                        _refuse(self.text, head[1].position, problem)
+                        self._refuse(head[1], problem)
                     self.terminals[name] = body
                 else:
                     rules.append((head, body, self._attributes(head)))
@@ -230,6 +230,9 @@ class _Translator:
     def _line(self, piece: _Piece) -> int:
         return self.text.count("\n", 0, piece.position) + 1
 
+    def _refuse(self, at: _Piece | None, problem: str) -> NoReturn:
+        _refuse(self.text, at.position if at else 0, problem)
+
     # -- statements --------------------------------------------------------------------------------------------------------------
 
     def _statements(self) -> list[list[_Piece]]:
@@ -248,12 +251,10 @@ class _Translator:
         """What stands before and after the colon of a definition."""
         for number, piece in enumerate(statement):
             if piece.text == "::":
-                _refuse(
-                    self.text, piece.position, "parametric rules (`::`) are not supported. Write a rule for each value"
-                )
+                self._refuse(piece, "parametric rules (`::`) are not supported. Write a rule for each value")
             if piece.text == ":" and any(part.kind == "NAME" for part in statement[:number]):
                 return statement[:number], statement[number + 1 :]
-        _refuse(self.text, statement[0].position, "expected a definition, as in `name: ...`")
+        self._refuse(statement[0], "expected a definition, as in `name: ...`")
 
     def _attributes(self, head: list[_Piece]) -> list[_Piece] | None:
         """Remove the attributes of a rule from its head; return its suffix, empty for `lazy`, or None where it is neither."""
@@ -267,7 +268,7 @@ class _Translator:
             value, given = (given[2:3], given[3:]) if has_value else ([], given[1:])
             given = given[1:] if given and given[0].text == "," else given
             if key.text in _REFUSED:
-                _refuse(self.text, key.position, f"`[{key.text}]` is not supported: {_REFUSED[key.text]}")
+                self._refuse(key, f"`[{key.text}]` is not supported: {_REFUSED[key.text]}")
             elif key.text == "capture":
                 name = next(piece for piece in head if piece.kind == "NAME").text
                 self.captures.append(json.loads(value[0].text) if value else name)
@@ -276,16 +277,14 @@ class _Translator:
             elif key.text == "suffix" and value:
                 ending = value
             else:
-                _refuse(
-                    self.text, key.position, f"unknown attribute {key.text!r}. Known are `lazy`, `suffix` and `capture`"
-                )
+                self._refuse(key, f"unknown attribute {key.text!r}. Known are `lazy`, `suffix` and `capture`")
         return ending
 
     def _check_options(self, piece: _Piece) -> None:
         options = json.loads(piece.data)
         odd = sorted(set(options) - _OPTIONS) if isinstance(options, dict) else [piece.data]
         if odd:
-            _refuse(self.text, piece.position, f"the option {odd[0]!r} of `%llguidance` is not known. Remove it")
+            self._refuse(piece, f"the option {odd[0]!r} of `%llguidance` is not known. Remove it")
 
     def _note_import(self, statement: list[_Piece]) -> None:
         """Note the terminals of an import by their names here."""
@@ -317,11 +316,7 @@ class _Translator:
             elif piece.kind == "COUNT":
                 out[last:] = [_counted(" ".join(out[last:]), *self._counts(piece))]
             elif piece.text == "&" or (piece.text == "~" and body[number + 1].kind != "NUMBER"):
-                _refuse(
-                    self.text,
-                    piece.position,
-                    f"`{piece.text}` is for terminals. Write this part as one, in capital letters",
-                )
+                self._refuse(piece, f"`{piece.text}` is for terminals. Write this part as one, in capital letters")
             elif piece.text == "->":
                 skipped = 1
             elif piece.text in ("..", "~", "*", "+", "?") or piece.kind == "NUMBER":
@@ -347,7 +342,7 @@ class _Translator:
             name = piece.text[1:]
             if name not in self.grammars:
                 known = ", ".join(map(repr, self.grammars)) or "none"
-                _refuse(self.text, piece.position, f"`@{name}` is none of the given `grammars` ({known})")
+                self._refuse(piece, f"`@{name}` is none of the given `grammars` ({known})")
             return self._nested(self.grammars[name], piece)
         if piece.kind == "SPECIAL":
             return self._special(piece)
@@ -357,20 +352,16 @@ class _Translator:
 
     def _special(self, piece: _Piece) -> str:
         if piece.text.startswith("<["):
-            _refuse(
-                self.text,
-                piece.position,
-                f"token ids (`{piece.text}`) are not supported, as they are of one tokenizer. Write the name",
+            self._refuse(
+                piece, f"token ids (`{piece.text}`) are not supported, as they are of one tokenizer. Write the name"
             )
         self.parts.append(Expression(nodes.literal(symbol(piece.text)), specials=frozenset((piece.text,))))
         return self._declared(Lexeme(self.parts[-1].node, "foreign"))
 
     def _nested(self, language: Expression, piece: _Piece) -> str:
         if language.node.nullable and not language.node.is_regular:
-            _refuse(
-                self.text,
-                piece.position,
-                "a recursive language that may be empty is not supported here. Make it optional with `?`",
+            self._refuse(
+                piece, "a recursive language that may be empty is not supported here. Make it optional with `?`"
             )
         self.parts.append(language)
         return self._declared(Lexeme(language.node, "foreign"))
@@ -401,14 +392,10 @@ class _Translator:
     def _terminal(self, name: str, at: _Piece | None) -> Node:
         """The term of a terminal."""
         if name in self.open:
-            _refuse(
-                self.text,
-                at.position if at else 0,
-                f"the terminal {name!r} contains itself. Write a rule, in small letters",
-            )
+            self._refuse(at, f"the terminal {name!r} contains itself. Write a rule, in small letters")
         if name not in self.values:
             if name not in self.terminals and name not in self.imported:
-                _refuse(self.text, at.position if at else 0, f"the terminal {name!r} is not there. Add `{name}: ...`")
+                self._refuse(at, f"the terminal {name!r} is not there. Add `{name}: ...`")
             self.open.append(name)
             self.values[name] = (
                 self._value(self.terminals[name]) if name in self.terminals else _library(self.imported[name])
@@ -421,7 +408,7 @@ class _Translator:
         rest = [piece for piece in body if piece.kind != "LINE"]
         value = self._union(rest)
         if rest:
-            _refuse(self.text, rest[0].position, f"expected a terminal, received {rest[0].text!r}")
+            self._refuse(rest[0], f"expected a terminal, received {rest[0].text!r}")
         return value
 
     def _union(self, rest: list[_Piece]) -> Node:
@@ -467,7 +454,7 @@ class _Translator:
         lo, comma, hi = piece.text.strip("{} \t").partition(",")
         least, most = int(lo or 0), (int(hi) if hi.strip() else None) if comma else int(lo)
         if most is not None and most < least:
-            _refuse(self.text, piece.position, f"the counts of {piece.text!r} are the wrong way round")
+            self._refuse(piece, f"the counts of {piece.text!r} are the wrong way round")
         return least, most
 
     def _atom(self, rest: list[_Piece]) -> Node:
@@ -477,7 +464,7 @@ class _Translator:
         if piece.text in ("(", "["):
             inside = self._union(rest)
             if not rest or rest.pop(0).text != _CLOSE[_OPEN.index(piece.text)]:
-                _refuse(self.text, piece.position, f"`{piece.text}` is not closed")
+                self._refuse(piece, f"`{piece.text}` is not closed")
             return inside if piece.text == "(" else nodes.optional(inside)
         if piece.kind == "STRING" and len(rest) > 1 and rest[0].text == "..":
             del rest[0]
@@ -488,9 +475,7 @@ class _Translator:
             return self._structured(piece)
         if piece.kind == "NAME":
             return self._terminal(piece.text, piece)
-        _refuse(
-            self.text, piece.position, f"{piece.text!r} cannot be a part of a terminal, nor of a rule that is `lazy`"
-        )
+        self._refuse(piece, f"{piece.text!r} cannot be a part of a terminal, nor of a rule that is `lazy`")
 
     def _literal(self, piece: _Piece) -> Node:
         if piece.text in ('""', '""i'):
@@ -501,14 +486,14 @@ class _Translator:
                 return nodes.literal(pattern.value.encode())
             return regex(pattern.to_regexp()).node
         except (LarkError, AssertionError, ExpressionError, UnicodeError) as error:
-            _refuse(self.text, piece.position, f"{clip(piece.text)} cannot be read: {error}")
+            self._refuse(piece, f"{clip(piece.text)} cannot be read: {error}")
 
     def _range(self, first: _Piece, last: _Piece) -> Node:
         ends = [
             json.loads(piece.text) for piece in (first, last) if piece.kind == "STRING" and piece.text.endswith('"')
         ]
         if len(ends) < 2 or len(ends[0]) != 1 or len(ends[1]) != 1 or ends[0] > ends[1]:
-            _refuse(self.text, first.position, 'expected a range of characters, as in `"a".."z"`')
+            self._refuse(first, 'expected a range of characters, as in `"a".."z"`')
         return utf8(((ord(ends[0]), ord(ends[1])),))
 
     def _structured(self, piece: _Piece) -> Node:
@@ -522,7 +507,7 @@ class _Translator:
             chunks = list(value) if key == "substring_chars" else re.findall(r"\w+|\W", value)
         if chunks is None or not all(isinstance(chunk, str) for chunk in chunks):
             known = "`substring_chunks`, `substring_words` and `substring_chars`"
-            _refuse(self.text, piece.position, f"this `%regex` is not supported. Known are {known}")
+            self._refuse(piece, f"this `%regex` is not supported. Known are {known}")
         return _stretches(chunks)
 
 

@@ -16,19 +16,19 @@ from collections import ChainMap
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 from fsm.errors import EmptyLanguage, GrammarError, clip
 from fsm.expression import Expression
 from fsm.limits import DEFAULT_LIMITS, Limits
+from fsm.pattern.postfix import Character, Choose, Combination, Join, Loop, Text, evaluated
 from fsm.recipe import remembered
 from fsm.terms import node as nodes
-from fsm.terms.characters import ALL_CHARACTERS, MAX_CODE_POINT, Ranges, invert, normalize, utf8
+from fsm.terms.characters import ALL_CHARACTERS, MAX_CODE_POINT, invert, normalize, utf8
 from fsm.terms.node import EMPTY, EPSILON, Node
 from fsm.terms.rule import Rules
 from fsm.terms.special_token import symbol
 
-Value = TypeVar("Value")
 MAX_INLINED = 10_000  # leaves of a rule that is put in where it is used
 
 
@@ -66,18 +66,6 @@ def gbnf(text: str, start: str = "root", *, limits: Limits = DEFAULT_LIMITS) -> 
     return Expression(node, source=f"gbnf({clip(text)!r})", specials=specials)
 
 
-class _Text(NamedTuple):
-    """Push a text."""
-
-    text: str
-
-
-class _Class(NamedTuple):
-    """Push one character of a set."""
-
-    ranges: Ranges
-
-
 class _Special(NamedTuple):
     """Push a special token."""
 
@@ -91,43 +79,9 @@ class _Name(NamedTuple):
     line: int
 
 
-class _Join(NamedTuple):
-    """Replace the last `num` by their concatenation."""
-
-    num: int
-
-
-class _Choose(NamedTuple):
-    """Replace the last `num` by their union."""
-
-    num: int
-
-
-class _Loop(NamedTuple):
-    """Replace the last one by its repetition; `hi` is None where there is no bound."""
-
-    lo: int
-    hi: int | None
-
-
-_Leaf = _Text | _Class | _Special | _Name
-_Combination = _Join | _Choose | _Loop
-_Program = list[_Leaf | _Combination]
-
-
-def _evaluated(
-    program: _Program, leaf: Callable[[_Leaf], Value], combine: Callable[[_Combination, list[Value]], Value]
-) -> Value:
-    """The value of a program, by those of its leaves and what is made of them."""
-    stack: list[Value] = []
-    for step in program:
-        if isinstance(step, _Join | _Choose | _Loop):
-            first = len(stack) - (1 if isinstance(step, _Loop) else step.num)
-            stack[first:] = [combine(step, stack[first:])]
-        else:
-            stack.append(leaf(step))
-    (whole,) = stack
-    return whole
+_Leaf = Text | Character | _Special | _Name
+_Program = list[_Leaf | Combination]
+_EMPTY_TEXT = Text("")
 
 
 _SPACE = re.compile(r"(?:[ \t]|#[^\r\n]*)*")
@@ -138,7 +92,7 @@ _SPECIAL = re.compile(r"<[^<>\s]+>")
 _COUNTS = re.compile(r"\{[ \t]*(\d+)[ \t]*(?:(,)[ \t]*(\d*)[ \t]*)?\}")
 _ESCAPE = re.compile(r'\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([tnr\\"\[\]]))')
 _ESCAPED = {"t": "\t", "n": "\n", "r": "\r"}
-_LOOPS = {"*": _Loop(0, None), "+": _Loop(1, None), "?": _Loop(0, 1)}
+_LOOPS = {"*": Loop(0, None), "+": Loop(1, None), "?": Loop(0, 1)}
 
 
 @dataclass(slots=True)
@@ -214,12 +168,12 @@ class _Parser:
 
     def _end_alternative(self) -> None:
         group = self.groups[-1]
-        self.program.append(_Join(group.items))
+        self.program.append(Join(group.items))
         group.items, group.alternatives = 0, group.alternatives + 1
 
     def _close_group(self) -> None:
         self._end_alternative()
-        self.program.append(_Choose(self.groups.pop().alternatives))
+        self.program.append(Choose(self.groups.pop().alternatives))
 
     def _read_leaf(self, character: str) -> _Leaf:
         if character == '"':
@@ -228,7 +182,7 @@ class _Parser:
             return self._read_class()
         if character == ".":
             self.position += 1
-            return _Class(ALL_CHARACTERS)
+            return Character(ALL_CHARACTERS)
         if character == "<" and not self._is_at("<["):
             return _Special(self._match(_SPECIAL, "a special token, such as `<think>`")[0])
         if character in "<!":
@@ -251,12 +205,12 @@ class _Parser:
                 most = int(lo) if not comma else int(hi) if hi else None
                 if most is not None and most < int(lo):
                     raise self._error("the counts of a repetition are the wrong way round", before)
-                self.program.append(_Loop(int(lo), most))
+                self.program.append(Loop(int(lo), most))
             else:
                 self.position = before
                 return
 
-    def _read_class(self) -> _Class:
+    def _read_class(self) -> Character:
         start, found = self.position, list[tuple[int, int]]()
         self.position += 1
         is_negated = self._is_at("^")
@@ -270,15 +224,15 @@ class _Parser:
                 raise self._error("the ends of a range are the wrong way round", start)
             found.append((first, last))
         self.position += 1
-        return _Class(invert(normalize(found)) if is_negated else normalize(found))
+        return Character(invert(normalize(found)) if is_negated else normalize(found))
 
-    def _read_text(self) -> _Text:
+    def _read_text(self) -> Text:
         start, found = self.position, list[int]()
         self.position += 1
         while not self._is_at('"'):
             found.append(self._character(start))
         self.position += 1
-        return _Text("".join(map(chr, found)))
+        return Text("".join(map(chr, found)))
 
     def _character(self, start: int) -> int:
         """The next character of a text or a set that begins at `start`, an escape or itself."""
@@ -340,15 +294,15 @@ def _parts(rules: dict[str, _Program]) -> dict[str, _Part]:
     sizes: dict[str, int] = {}
     for component in reversed([*nodes.components(names)]):  # those that a rule names come before it
         own = {name: rules[name] for name in component}
-        nullable = _least(own, lambda name: found[name].whole.nullable, lambda step: step == _Text(""))
-        ending = _least(own, lambda name: found[name].whole is not EMPTY, lambda step: step != _Class(()))
+        nullable = _least(own, lambda name: found[name].whole.nullable, lambda step: step == _EMPTY_TEXT)
+        ending = _least(own, lambda name: found[name].whole is not EMPTY, lambda step: step != Character(()))
         _refuse_left_recursion(own, nullable, found)
         name = component[0]
-        sizes[name] = _evaluated(
+        sizes[name] = evaluated(
             own[name], lambda step: sizes.get(getattr(step, "name", ""), 1), lambda _, sizes: sum(sizes)
         )
         if len(own) == 1 and name not in names[name] and sizes[name] <= MAX_INLINED:
-            found[name] = _evaluated(own[name], lambda step: _leaf(step, found), _combined)
+            found[name] = evaluated(own[name], lambda step: _leaf(step, found), _combined)
         else:
             sizes.update(dict.fromkeys(own, 1))
             found.update(_recursive(own, nullable, ending, found))
@@ -364,12 +318,12 @@ def _least(own: dict[str, _Program], others: Callable[[str], bool], leaf: Callab
             return leaf(step)
         return step.name in found if step.name in own else others(step.name)
 
-    def combine(step: _Combination, values: list[bool]) -> bool:
-        if isinstance(step, _Loop):
+    def combine(step: Combination, values: list[bool]) -> bool:
+        if isinstance(step, Loop):
             return step.lo == 0 or values[0]
-        return all(values) if isinstance(step, _Join) else any(values)
+        return all(values) if isinstance(step, Join) else any(values)
 
-    while new := {name for name in own.keys() - found if _evaluated(own[name], holds, combine)}:
+    while new := {name for name in own.keys() - found if evaluated(own[name], holds, combine)}:
         found |= new
     return found
 
@@ -379,13 +333,13 @@ def _refuse_left_recursion(own: dict[str, _Program], nullable: set[str], found: 
 
     def leaf(step: _Leaf) -> tuple[list[str], bool]:
         if not isinstance(step, _Name):
-            return [], step == _Text("")
+            return [], step == _EMPTY_TEXT
         return ([step.name], step.name in nullable) if step.name in own else ([], found[step.name].whole.nullable)
 
-    def combine(step: _Combination, values: list[tuple[list[str], bool]]) -> tuple[list[str], bool]:
-        if isinstance(step, _Loop):
+    def combine(step: Combination, values: list[tuple[list[str], bool]]) -> tuple[list[str], bool]:
+        if isinstance(step, Loop):
             return values[0][0], step.lo == 0 or values[0][1]
-        if isinstance(step, _Choose):
+        if isinstance(step, Choose):
             return [name for names, _ in values for name in names], any(is_empty for _, is_empty in values)
         first = list[str]()
         for names, is_empty in values:
@@ -394,7 +348,7 @@ def _refuse_left_recursion(own: dict[str, _Program], nullable: set[str], found: 
                 return first, False
         return first, True
 
-    leading = {name: [*dict.fromkeys(_evaluated(program, leaf, combine)[0])] for name, program in own.items()}
+    leading = {name: [*dict.fromkeys(evaluated(program, leaf, combine)[0])] for name, program in own.items()}
     for component in nodes.components(leading):
         if len(component) > 1 or component[0] in leading[component[0]]:
             raise GrammarError(
@@ -412,7 +366,7 @@ def _recursive(
         named = {name: bodies.rule(name, is_sure=True) for name in own if name in alive}
         inner = {name: _part(named[name].term if name in named else EMPTY, name in nullable) for name in own}
         leaf = partial(_leaf, parts=ChainMap(inner, found))
-        made = {name: _evaluated(program, leaf, _combined) for name, program in own.items()}
+        made = {name: evaluated(program, leaf, _combined) for name, program in own.items()}
         dead = {name for name in alive if made[name].some is EMPTY}
         if not dead:
             break
@@ -429,17 +383,17 @@ def _part(some: Node, is_nullable: bool) -> _Part:
 def _leaf(step: _Leaf, parts: Mapping[str, _Part]) -> _Part:
     if isinstance(step, _Name):
         return parts[step.name]
-    if isinstance(step, _Class):
+    if isinstance(step, Character):
         return _part(utf8(step.ranges), False)
     if isinstance(step, _Special):
         return _part(nodes.literal(symbol(step.special)), False)
     return _part(nodes.literal(step.text.encode()) if step.text else EMPTY, not step.text)
 
 
-def _combined(step: _Combination, parts: list[_Part]) -> _Part:
-    if isinstance(step, _Choose):
+def _combined(step: Combination, parts: list[_Part]) -> _Part:
+    if isinstance(step, Choose):
         return _Part(nodes.alternation(part.whole for part in parts), nodes.alternation(part.some for part in parts))
-    if isinstance(step, _Loop):
+    if isinstance(step, Loop):
         is_nullable = step.lo == 0 or parts[0].whole.nullable
         least = 1 if parts[0].whole.nullable else max(step.lo, 1)
         return _part(EMPTY if step.hi == 0 else nodes.repeat(parts[0].some, least, step.hi), is_nullable)

@@ -129,7 +129,8 @@ def grammar(
         ReportLine(f"rule {name}", "capture", "annotated", "name a part with `named`") for name in translation.captures
     )
     specials = frozenset(name for part in translation.parts for name in part.specials)
-    return Expression(node, source=source, report=report + tuple(lines), specials=specials)
+    report += tuple(lines)
+    return Expression(node, source=source, reported=lambda: report, specials=specials)
 
 
 def _translated(text: str, grammars: Mapping[str, Expression], limits: Limits) -> Translation | None:

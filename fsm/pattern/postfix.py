@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from fsm.terms.characters import Ranges, invert
 
@@ -93,18 +93,19 @@ class NotSupported(Exception):
 
 
 def evaluated(
-    program: Iterable[Instruction],
-    leaf: Callable[[Leaf], Value],
-    combine: Callable[[Combination, list[Value]], Value],
+    program: Iterable[Any], leaf: Callable[[Any], Value], combine: Callable[[Combination, list[Value]], Value]
 ) -> Value:
-    """Run a well-formed pattern on a stack, and return its value, made by `leaf` and by `combine` from the values of its operands."""
+    """Run a well-formed pattern on a stack, and return its value, made by `leaf` and by `combine` from the values of its operands.
+
+    Besides its combinations it has leaves: those above, or others of a notation that has more (`gbnf.py`).
+    """
     stack: list[Value] = []
     for step in program:
-        if isinstance(step, Text | Character | Assert):
-            stack.append(leaf(step))
-        else:
+        if isinstance(step, Join | Choose | Loop | Look):
             first = len(stack) - (step.count if isinstance(step, Join | Choose) else 1)
             stack[first:] = [combine(step, stack[first:])]
+        else:
+            stack.append(leaf(step))
     (whole,) = stack
     return whole
 

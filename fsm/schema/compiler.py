@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from decimal import Decimal
-from functools import partial
+from functools import cache, partial
 from typing import Any, Literal, get_args
 
 from fsm.errors import (
@@ -38,7 +38,7 @@ from fsm.schema.blame import Build, SchemaOrigin, empty_place, is_empty
 from fsm.schema.check import NOT_REGULAR, SchemaCheck, is_checkable
 from fsm.schema.context import BOOLEAN, NULL, Context, KeyOrder, Whitespace, syntax_of
 from fsm.schema.documents.cases import CaseFinder, Cases, Negations, TooCostly, TooManyCases
-from fsm.schema.documents.document import Document
+from fsm.schema.documents.document import Document, Remark
 from fsm.schema.documents.tool import refuse_wrapper
 from fsm.schema.keywords.keyword import KEYWORDS, NUMERIC
 from fsm.schema.keywords.place import (
@@ -143,9 +143,10 @@ def json_schema(
         "no value fits parts of this schema, so that they are never written; `false` says that this is meant",
         impossible,
     )
-    report = _report(document, context, impossible).with_notes(context.spellings, context.unbounded)
+    found = dict(document.keywords), dict(document.remarks), dict(context.checked), impossible
+    reported = cache(partial(_report, *found, dict(context.spellings), context.unbounded))
     origin = SchemaOrigin(read_again, key_order == "schema")
-    return Expression(node, report=report, source=f"json_schema({shorten(schema)})", origin=origin)
+    return Expression(node, reported=reported, source=f"json_schema({shorten(schema)})", origin=origin)
 
 
 def _read_again(read: Callable[[], Document], whitespace: Whitespace) -> tuple[Document, Build]:
@@ -207,15 +208,22 @@ def _where_it_is_empty(read: Callable[[], tuple[Document, Build]], start: Place 
     return ""
 
 
-def _report(document: Document, context: Context, impossible: Mapping[str, str]) -> Report:
-    remarks, lines = dict(document.remarks), list[ReportLine]()
-    for pointer, keyword in document.keywords.items():
-        level: Literal["exact", "checked", "annotated"] = "checked" if pointer in context.checked else "exact"
-        notes = [context.checked.get(pointer, ""), remarks.pop(pointer).text if pointer in remarks else ""]
+def _report(
+    keywords: Mapping[str, str],
+    remarks: Mapping[str, Remark],
+    checked: Mapping[str, str],
+    impossible: Mapping[str, str],
+    spellings: Iterable[str],
+    unbounded: list[tuple[str, str]],
+) -> Report:
+    remarks, lines = dict(remarks), list[ReportLine]()
+    for pointer, keyword in keywords.items():
+        level: Literal["exact", "checked", "annotated"] = "checked" if pointer in checked else "exact"
+        notes = [checked.get(pointer, ""), remarks.pop(pointer).text if pointer in remarks else ""]
         lines.append(ReportLine(reference(pointer), keyword, level, "; ".join(filter(None, notes))))
     lines += (ReportLine(reference(at), said.keyword, "annotated", said.text) for at, said in remarks.items())
     lines += (ReportLine(reference(at), "properties", "exact", text) for at, text in impossible.items())
-    return Report(lines)
+    return Report(lines).with_notes(spellings, unbounded)
 
 
 def _warn(what: str, places: Mapping[str, str]) -> None:
@@ -327,9 +335,11 @@ class _BuildPass:
     def _look_up(self, places: Conjunction) -> Node | Frame:
         """The term of some places where it is known, or refers to one that is being built; else a frame with a new builder."""
         asked = places  # a check needs them, as a reference may enter a dynamic scope
-        places = tuple(p if p.via is not None or p.negated else self._document.dereference(p) for p in places)
-        if len(places) == 1 and (simple := self._simple(places[0])) is not None:
-            return simple
+        places = tuple([p if p.via is not None or p.negated else self._document.dereference(p) for p in places])
+        if len(places) == 1 and not places[0].negated:
+            places = (self._document.normalize_draft(places[0]),)
+            if (simple := self._simple(places[0])) is not None:
+                return simple
         pointer = places[0].pointer if places else ""
         branches = self._cases.branches(places)
         if branches is not None:
@@ -341,14 +351,13 @@ class _BuildPass:
         return found
 
     def _simple(self, place: Place) -> Node | None:
-        """The term of a place that names one scalar type and nothing else; this common case needs no frame."""
-        normalized = place if place.negated else self._document.normalize_draft(place)
-        node = None if place.negated else _simple_node(normalized.schema)
+        """The term of a normalized place that names one scalar type and nothing else; this common case needs no frame."""
+        node = _simple_node(place.schema)
         if node is not None:
-            self._document.check_keywords(normalized)
+            self._document.check_keywords(place)
             if node not in self._noted:
                 self._noted.add(node)
-                self._note_spellings((normalized,), types_at(normalized))
+                self._note_spellings((place,), types_at(place))
             if node is STRING:
                 self._context.note_met(STRING, place.pointer)
                 self._context.note_unbounded(STRING, ["maxLength"])
@@ -387,8 +396,11 @@ class _BuildPass:
         """Note that the current frame contains a term with this dependence and height."""
         if self._frames:
             frame = self._frames[-1]
-            frame.dependence = max(frame.dependence, dependence)
-            frame.height = max(frame.height, height + frame.is_value)
+            height += frame.is_value
+            if dependence > frame.dependence:
+                frame.dependence = dependence
+            if height > frame.height:
+                frame.height = height
 
     def _find_cases(self, places: Conjunction) -> Cases:
         """The cases of some places; where the exact ones are too many, fewer that leave some keywords to checks."""

@@ -112,7 +112,7 @@ class Context:
     is_outermost: bool = False
     impossible: dict[str, Place] = field(default_factory=dict)
     spellings: dict[str, None] = field(default_factory=dict)
-    _met: dict[str, dict[object, None]] = field(default_factory=dict)
+    _met: dict[tuple[str, object], None] = field(default_factory=dict)
     _unbounded: dict[object, list[str]] = field(default_factory=dict)
     _unbounded_terms: dict[Node, bool] = field(default_factory=dict)
     derivatives: Derivatives = field(default_factory=lambda: Derivatives(max_search=300, max_memo=20_000))
@@ -152,18 +152,20 @@ class Context:
 
     def note_spellings(self, *sentences: str) -> None:
         """Note which spellings of the values that are being built are never generated."""
-        self.spellings |= dict.fromkeys(sentences)
+        for sentence in sentences:
+            self.spellings[sentence] = None
 
     @property
     def unbounded(self) -> list[tuple[str, str]]:
         """The values that may be of any length; see `Report.unbounded`."""
-        known = self._unbounded
-        found = {at: [word for key in keys for word in known.get(key, ())] for at, keys in self._met.items()}
+        found = dict[str, list[str]]()
+        for at, key in self._met if self._unbounded else ():
+            found.setdefault(at, []).extend(self._unbounded.get(key, ()))
         return [(reference(at), max(words, key=_BOUNDS.index)) for at, words in found.items() if words]
 
     def note_met(self, key: object, pointer: str) -> None:
         """Note that the term with a key is that of the schema at a pointer."""
-        self._met.setdefault(pointer, {})[key] = None
+        self._met[pointer, key] = None
 
     def note_unbounded(self, key: object, words: list[str]) -> None:
         """Note that the texts of the term with a key may be of any length, and the keywords that would bound them."""

@@ -36,6 +36,7 @@ _OBJECT_WORK, _PROPERTY_WORK = 20, 6
 _MAX_FEW = 32  # keys of a language that are treated as declared ones
 _MAX_DUTIES = 3  # of one object
 _NAMES_ONLY = {"type": "string"}
+_NO_PATTERNS = frozenset[str]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,10 @@ def object_node(places: Conjunction, context: Context) -> Builder:
     if members is None:
         return EMPTY
     others: list[tuple[_Kind, Node]] = []
-    for kind in keys.kinds(names):
-        value = yield keys.places_of(kind)
+    # Of a closed object, which is frequent, no language of other keys is made.
+    open_value = None if keys.are_divided else (yield keys.schemas())
+    for kind in () if open_value is EMPTY else keys.kinds(names):
+        value = (yield keys.schemas(kind.patterns)) if open_value is None else open_value
         if value is not EMPTY and kind.few is not None:
             members += [(json.loads(word), value, False) for word in kind.few]
         elif value is not EMPTY:
@@ -166,7 +169,7 @@ def _entries(
     for number, (name, _, needed) in enumerate(members):
         able_to = [n for n, duty in enumerate(keys.duties) if keys.is_in(name, duty.keys)]
         wanted.append((nodes.literal(spelled(name)), keys.value_places(name), able_to, number, needed))
-    wanted += ((kind.keys, keys.places_of(kind), kind.duties, None, False) for kind, _ in others)
+    wanted += ((kind.keys, keys.schemas(kind.patterns), kind.duties, None, False) for kind, _ in others)
     for key, places, able, slot, is_required in wanted:
         for done in keys.sets_of_duties(able):
             value = yield (*places, *(keys.duties[number].value for number in done))
@@ -264,16 +267,23 @@ class _Keys:
 
     def forbids(self, name: str) -> bool:
         """True when no object may have this key."""
-        return not all(self.is_in(name, node) for node in self._names)
+        return bool(self._names) and not all(self.is_in(name, node) for node in self._names)
 
     def value_places(self, name: str) -> Conjunction:
         """The schemas that apply to the property `name`."""
-        matched = frozenset(pattern for pattern, node in self._patterns.items() if self.is_in(name, node))
+        matched = _NO_PATTERNS
+        if self._patterns:
+            matched = frozenset(pattern for pattern, node in self._patterns.items() if self.is_in(name, node))
         return self._schemas(name, matched, self._places_about(name))
 
-    def places_of(self, kind: _Kind) -> Conjunction:
-        """The schemas that apply to members of one kind."""
-        return self._schemas(None, kind.patterns, self._places)
+    def schemas(self, matched: frozenset[str] = _NO_PATTERNS) -> Conjunction:
+        """The schemas that apply to members that are not declared, and match some patterns."""
+        return self._schemas(None, matched, self._places)
+
+    @property
+    def are_divided(self) -> bool:
+        """True where patterns, schemas of names or duties divide or restrict the keys that are not declared."""
+        return bool(self._patterns or self._names or self.duties)
 
     def _schemas(self, name: str | None, matched: frozenset[str], places: Iterable[Place]) -> Conjunction:
         """The schemas at some places for a member with a declared name, or another key (None), that matches some patterns."""
@@ -301,7 +311,7 @@ class _Keys:
     def _at(self, place: Place, name: str | None, matched: frozenset[str]) -> list[Place]:
         """The schemas that the keywords of one place apply to a member."""
         otherwise = None if id(place.schema) in self._loose else False
-        return list(KEYWORDS.parts(place, name, lambda pattern, _: True if pattern in matched else otherwise))
+        return KEYWORDS.parts(place, name, lambda pattern, _: True if pattern in matched else otherwise)
 
     def _is_evaluated(self, watcher: Place, name: str | None, matched: frozenset[str]) -> bool:
         return any(
@@ -321,7 +331,7 @@ class _Keys:
             known = nodes.complement(nodes.words(spelled(name)[1:-1] for name in declared))
             rest = nodes.intersection((CHARACTERS, known))
         keys = in_quotes(rest)
-        if not self._patterns and not self._names and not self.duties:
+        if not self.are_divided:
             return [_Kind(keys)]
         base = nodes.intersection((keys, *self._names))
         divided = self._divided()

@@ -269,7 +269,8 @@ def ecma_space() -> Ranges:
 
     Source: ECMA-262, sections 12.2 and 12.3.
     """
-    spaces = general_category("Zs") or ()
+    # What `str` regards as white space includes the category Zs, so that it need not be looked for among all characters.
+    spaces = ((code, code) for code in range(0x3001) if chr(code).isspace() and unicodedata.category(chr(code)) == "Zs")
     return normalize(((0x09, 0x0D), (0x2028, 0x2029), (0xFEFF, 0xFEFF), *spaces))
 
 

@@ -32,6 +32,7 @@ _BOOLEAN = frozenset({Kind.ALTERNATION, Kind.INTERSECTION, Kind.COMPLEMENT})
 _OF_WORDS = frozenset({Kind.WORDS, Kind.FIELDS})
 _CHOICES = frozenset({Kind.ALTERNATION, Kind.REPEAT})
 _FEW_STATES = 1_000  # of a search by sets of alternatives, before one by single alternatives
+_MAX_BEFORE_COUNT = 4  # the rest of an iteration, such as of a character
 _MAX_JOINED = 20_000  # unions and intersections of targets that are kept
 
 
@@ -53,10 +54,14 @@ class Derivatives:
         max_search: most nodes that one search for an accepted text may visit; more raise `BudgetExceeded`.
         max_memo: most cached arc lists; beyond them the cache is cleared.
         max_step: most work that one derivative may take (see `work.py`); more raises `BudgetExceeded`.
+        by_sets: whether searches follow sets of alternatives first; else what they find is known of each alternative.
     """
 
-    def __init__(self, *, max_search: int = 20_000, max_memo: int = 200_000, max_step: int = 20_000) -> None:
+    def __init__(
+        self, *, max_search: int = 20_000, max_memo: int = 200_000, max_step: int = 20_000, by_sets: bool = True
+    ) -> None:
         self.max_search = max_search
+        self._by_sets = by_sets
         self.max_step = max_step
         self.max_memo = max_memo
         self._arcs: dict[Node, Arcs] = dict(_shared)
@@ -64,6 +69,8 @@ class Derivatives:
         self._left: dict[int, dict[Pair, Left]] = {}
         self._joined: dict[tuple[object, ...], Node] = {}
         self._first_bytes: dict[Node, int] = {}
+        self._read: dict[tuple[Node, bytes], tuple[Node, int]] = {}
+        self._counted: dict[tuple[object, ...], dict[tuple[int, int], bool]] = {}
         self._iterations: dict[tuple[Node, Node], bytes] = {}
         self._distances = Distances(max_memo=max_memo)
         self._lock = threading.RLock()  # a thread must not clear a cache while another one fills it
@@ -113,11 +120,23 @@ class Derivatives:
 
     def first_bytes(self, node: Node) -> int:
         """A 256-bit mask with every first byte of a text of `node`, and perhaps others. Cost: 0.2 us per part, once."""
-        mask = self._first_bytes.get(node)
+        mask = 0
+        while node.kind is Kind.CONCAT:
+            head, node = node.args
+            mask |= self._first_bytes_of(head)
+            if not head.nullable:
+                return mask
+        return mask | self._first_bytes_of(node)
+
+    def _first_bytes_of(self, head: Node) -> int:
+        if head.kind is Kind.LITERAL:
+            text: bytes = head.args[0]
+            return 1 << text[0]
+        mask = self._first_bytes.get(head)
         if mask is None:
             if len(self._first_bytes) >= _MAX_JOINED:
                 self._first_bytes.clear()
-            mask = self._first_bytes[node] = self._find_first_bytes(node)
+            mask = self._first_bytes[head] = self._find_first_bytes(head)
         return mask
 
     def _find_first_bytes(self, node: Node) -> int:
@@ -136,8 +155,8 @@ class Derivatives:
                 parts = nodes.children(top)
             elif kind in _OF_WORDS:
                 table, *_, lo, hi, depth = args
-                for word in table.words[lo:hi]:
-                    mask |= 1 << word[depth] if len(word) > depth else 0
+                for byte, _, _ in nodes.next_words(table.words, lo + (len(table.words[lo]) == depth), hi, depth):
+                    mask |= 1 << byte
             else:
                 for own, _ in self.arcs(top):
                     mask |= own
@@ -170,7 +189,7 @@ class Derivatives:
             is_over = head.nullable or head.kind in _BOOLEAN  # before the last byte that it may read
             others = ALL_BYTES & ~self.first_bytes(tail) if is_over else ALL_BYTES
             if not head.nullable or others >> text[0] & 1:  # the derivative is no union
-                target, count = self.read(head, text[: max(_num_leading(text, others), 1)])
+                target, count = self._read_head(head, text[: max(_num_leading(text, others), 1)])
                 return nodes.concat(target, tail), count
         limit, text = work.done() + self.max_step, self._read_at_once(node, text)
         if self._stepped(node, text):
@@ -182,6 +201,16 @@ class Derivatives:
         if work.done() > limit:
             raise self._heavy_step()
         return target, len(text)
+
+    def _read_head(self, head: Node, text: bytes) -> tuple[Node, int]:
+        """The same as `read`, cached, as few heads stand before many tails."""
+        key = head, text
+        found = self._read.get(key)
+        if found is None:
+            if len(self._read) >= _MAX_JOINED:
+                self._read.clear()
+            found = self._read[key] = self.read(head, text)
+        return found
 
     def _read_plainly(self, node: Node, head: Node, tail: Node, text: bytes) -> tuple[Node, int]:
         """What `read` returns for a term that begins with a literal or a loop; no byte where several ways have to be united."""
@@ -429,16 +458,41 @@ class Derivatives:
         if kind is Kind.WORDS:
             word_list, lo, hi, depth = node.args
             return any(all(alphabet >> b & 1 for b in w[depth:]) for w in word_list.words[lo:hi])
-        if kind in _SEARCHED:
+        if kind is Kind.MACHINE and alphabet == ALL_BYTES and (like := node.args[0].like(node.args[1])) is not None:
+            return self.is_inhabited(like)
+        if kind is Kind.INTERSECTION:
+            return self._has_common_text(node, alphabet)
+        return self._search(node, alphabet) if kind in _SEARCHED else node.nullable
+
+    def _has_common_text(self, node: Node, alphabet: int) -> bool:
+        """Search for a text of an intersection; with a counted loop it has one if it has one with fewer counts, and none if none with more.
+
+        So few searches are needed for all the counts that a text passes through; fewer counts are tried first.
+        """
+        counted = max(filter(None, map(_around_count, node.args)), key=lambda one: one[2][2] - one[2][1], default=None)
+        if counted is None or node.nullable:
             return self._search(node, alphabet)
-        return node.nullable
+        part, before, (body, lo, hi), after = counted
+        others = [one for one in node.args if one is not part]
+        if len(self._counted) >= _MAX_JOINED:
+            self._counted.clear()
+        found = self._counted.setdefault((alphabet, body, after, *before, EPSILON, *others), {})
+        least = max(self._distances.of(node) - sum(map(self._distances.of, before)), 0)
+        for most in (*(lo + times * least for times in (1, 2) if lo + times * least < hi), hi):
+            answer = next((known for within, known in found.items() if _tells(within, known, lo, most)), None)
+            if answer is None:
+                fewer = nodes.sequence((*before, nodes.repeat(body, lo, most), after))
+                answer = found[lo, most] = self._search(nodes.intersection((*others, fewer)), alphabet)
+            if answer:
+                return True
+        return False
 
     def _search(self, root: Node, alphabet: int) -> bool:
         """Best-first search for a text of `root`: a short one of sets of alternatives, which compares equal languages in few states, one of
         single alternatives, of which there may be far fewer than of their sets, and a long one of sets.
         """
         few = min(_FEW_STATES, self.max_search)
-        for most, takes_sets in ((few, True), (self.max_search, False), (self.max_search, True)):
+        for most, takes_sets in ((few, self._by_sets), (self.max_search, False), (self.max_search, True)):
             found = self._search_within(root, alphabet, most, takes_sets)
             if found is not None:
                 return found
@@ -461,11 +515,13 @@ class Derivatives:
             for target, before in targets:
                 if target in came_from or memo.get((target, alphabet)) is False:
                     continue
+                if len(came_from) > max_states:  # the alternatives of one target may be more
+                    return None
                 came_from[target] = before
                 if target.nullable or self._known(target, alphabet):
                     self._is_found(target, came_from, alphabet)
                     return True
-                members = () if takes_sets else _members(target)
+                members = () if takes_sets else members_of(target)
                 targets += [(member, target) for member in members]
                 if not members:
                     heappush(queue, (distance(target), len(came_from), target))
@@ -489,17 +545,33 @@ class Derivatives:
         return tuple(arc for arc in arcs if arc[1].is_plain or self.is_inhabited(arc[1]))
 
 
-def _members(node: Node) -> Sequence[Node]:
-    """Terms whose union `node` is, none for one that is no union: a search of each meets fewer terms than one of all sets of them."""
+def _tells(known: tuple[int, int], answer: bool, lo: int, hi: int) -> bool:
+    """True where an answer for some counts is one for `lo` to `hi`: these have a text if fewer do, and none if more have none."""
+    return (lo <= known[0] and known[1] <= hi) if answer else (known[0] <= lo and hi <= known[1])
+
+
+def _around_count(part: Node) -> tuple[Node, list[Node], tuple[Node, int, int], Node] | None:
+    """A term that begins with a counted loop, perhaps inside an iteration: the term, what is before, the loop, and what is after it."""
+    before, loop, after = list[Node](), *nodes.first_and_rest(part)
+    while loop.kind is not Kind.REPEAT and after is not EPSILON and len(before) < _MAX_BEFORE_COUNT:
+        before.append(loop)
+        loop, after = nodes.first_and_rest(after)
+    return (part, before, loop.args, after) if loop.kind is Kind.REPEAT and loop.args[2] is not None else None
+
+
+def members_of(node: Node) -> Sequence[Node]:
+    """Terms whose union `node` is, as it or a part of it begins with alternatives; none for another one.
+
+    A search of each meets fewer terms than one of all sets of them.
+    """
     if node.kind is Kind.ALTERNATION:
         return node.args
-    if node.kind is not Kind.INTERSECTION:
-        return ()
-    union = next((part for part in node.args if part.kind is Kind.ALTERNATION), None)
-    if union is None:
-        return ()
-    others = [part for part in node.args if part is not union]
-    return [nodes.intersection((member, *others)) for member in union.args]
+    for part in node.args if node.kind is Kind.INTERSECTION else ():
+        first, rest = nodes.first_and_rest(part)
+        if first.kind is Kind.ALTERNATION:
+            others = [one for one in node.args if one is not part]
+            return [nodes.intersection((nodes.concat(way, rest), *others)) for way in first.args]
+    return ()
 
 
 def _has_text(node: Node, value: dict[Node, bool], alphabet: int) -> bool:

@@ -122,12 +122,12 @@ class WordList(Content):
 
 
 class _Entry(ref[Node]):
-    """A weak reference with its table and its key in it; it takes a third of the memory of an entry of a WeakValueDictionary."""
+    """A weak reference with its kind and its key in it; it takes a third of the memory of an entry of a WeakValueDictionary."""
 
-    __slots__ = ("key", "table")
+    __slots__ = ("key", "kind")
 
     key: tuple[Any, ...]
-    table: dict[tuple[Any, ...], _Entry]
+    kind: Kind
 
 
 _lock = threading.RLock()  # a node may die, and so call `_forget`, while its own thread has the lock
@@ -158,16 +158,17 @@ def intern(
     if key is None:
         key = args  # one tuple for both, as the collector visits every one that has nodes in it
     entry = table.get(key)
-    node = None if entry is None else entry()
-    if node is not None:
+    if entry is not None and (node := entry()) is not None:
         return node
     is_regular, is_plain, is_checked = kind is not Kind.RULE, kind not in _NOT_PLAIN, kind in _MAY_CHECK
     has_munch = kind is Kind.MUNCH
     if kind is Kind.RULE:
         is_plain, has_munch = args[0].is_sure, args[0].has_munch
     for child in children:
-        is_regular, is_plain = is_regular and child.is_regular, is_plain and child.is_plain
-        is_checked, has_munch = is_checked or child.is_checked, has_munch or child.has_munch
+        is_regular &= child.is_regular
+        is_plain &= child.is_plain
+        is_checked |= child.is_checked
+        has_munch |= child.has_munch
     if kind is Kind.INTERSECTION or kind is Kind.COMPLEMENT:
         is_plain = _excludes_few(kind, args)
     with _lock:
@@ -177,7 +178,7 @@ def intern(
             is_inhabited = is_plain or nullable or (kind is Kind.RULE and args[0].is_inhabited)
             node = Node(kind, args, nullable, is_regular, is_plain, is_checked, has_munch, is_inhabited, next(_serial))
             entry = table[key] = _Entry(node, _forget)
-            entry.key, entry.table = key, table
+            entry.key, entry.kind = key, kind
     return node
 
 
@@ -200,8 +201,9 @@ def _ends_in_loop(node: Node) -> bool:
 
 def _forget(entry: Any, lock: Any = _lock) -> None:
     with lock:  # a default, since nodes also die after this module when the process ends
-        if entry.table.get(entry.key) is entry:
-            del entry.table[entry.key]
+        table = entry.kind.interned
+        if table.get(entry.key) is entry:
+            del table[entry.key]
 
 
 def num_terms() -> int:
@@ -304,7 +306,15 @@ def concat(head: Node, tail: Node) -> Node:
         return head
     kind = head.kind
     if kind is Kind.CONCAT:
-        return sequence((*factors(head), tail))
+        *before, last = factors(head)
+        node = concat(last, tail)
+        for part in reversed(before):
+            node = concat(part, node)
+        return node
+    args = head, tail
+    entry = Kind.CONCAT.interned.get(args)  # what is in normal form was made before, and is not looked at again
+    if entry is not None and (known := entry()) is not None:
+        return known
     if kind is Kind.MUNCH:
         return _munch_then(head, tail)
     if head.nullable:
@@ -320,7 +330,7 @@ def concat(head: Node, tail: Node) -> Node:
         first, rest = first_and_rest(tail)
         if first.kind is Kind.REPEAT and first.args[0] is head.args[0]:
             return concat(_add_counts(head, first), rest)
-    return intern(Kind.CONCAT, (head, tail), head.nullable and tail.nullable, (head, tail))
+    return intern(Kind.CONCAT, args, head.nullable and tail.nullable, args)
 
 
 def munch(head: Node, tail: Node, rival: Node = EMPTY) -> Node:
@@ -697,6 +707,10 @@ class Machine(Protocol):
     def distance(self, state: Any) -> int:
         """About how many bytes the shortest text from `state` on has, for searches; one or more where `state` does not accept."""
         return 1
+
+    def like(self, state: Any) -> Node | None:
+        """A term that is empty exactly where the language of `state` is; None where a search must find that out."""
+        return None
 
 
 def machine(reader: Machine, state: Hashable, *, is_plain: bool) -> Node:

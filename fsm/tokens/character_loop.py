@@ -17,9 +17,10 @@ from fsm.automaton.byte_dfa import FEW_BYTES
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.bitmask import add_ids, from_ids, pack
 from fsm.terms import node as nodes
+from fsm.terms.derivative import bytes_in
 from fsm.terms.node import EPSILON, Kind, Node
 from fsm.tokens.trie import Trie
-from fsm.tokens.walk import NEVER, ExitsOf, finish, leaving, read_words, sweep
+from fsm.tokens.walk import NEVER, Exits, ExitsOf, finish, leave_from, read_words, sweep
 
 MAX_OVERLAP = (
     4  # the most bytes with which both an iteration and `rest` may begin; with more, a breadth-first walk is cheaper
@@ -27,6 +28,9 @@ MAX_OVERLAP = (
 MAX_OVERLAPPING = 4_000  # the most tokens that contain these bytes, where there are more of them
 MAX_EXIT_BYTES = 64  # the most bytes that may follow a loop
 MAX_LEFT_OUT = 2_000  # the most texts that a loop may exclude
+MAX_KNOWN = 4  # the most bytes of which a loop keeps the tokens that may leave with them
+
+_Leaving = tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.uint16]]
 
 
 def is_character_class(body: Node, *, min_bytes: int = FEW_BYTES + 1, max_states: int = 3000) -> bool:
@@ -95,6 +99,7 @@ class CharacterLoop:
         self._node, self._trie, self._exits = node, trie, exits
         self.automaton = automaton = Automaton(nodes.repeat(body))
         self._first = frozenset(automaton.moves(automaton.initial_state))
+        self._known: dict[int, _Leaving] = {}
         self._run(automaton, node)
         self._inside = pack(self.rounds < NEVER)
 
@@ -126,8 +131,8 @@ class CharacterLoop:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of memory; that of the DFA is an estimate."""
-        return 60_000 + int(self.rounds.nbytes + self.between.nbytes) + self._inside.nbytes
+        """Bytes of memory; those of the DFA, and of tokens that leave, are an estimate."""
+        return 60_000 + int(self.rounds.nbytes + 1.3 * self.between.nbytes) + self._inside.nbytes
 
     def mask(self, automaton: Automaton, lo: int, hi: int | None, rest: Node) -> NDArray[np.int32] | None:
         """The packed mask of `body{lo,hi} rest`, or None where `rest` may begin with too many bytes."""
@@ -146,7 +151,7 @@ class CharacterLoop:
         exit. Tokens that stay inside are allowed, as more characters can follow.
         """
         words, left_out = _as_words(texts), list[int]()
-        first = automaton.first_bytes(automaton.state_of(rest))
+        first = bytes_in(automaton.derivatives.first_bytes(rest))
         if words is None or any(byte in self._first for byte in first):
             return None
         mask = self.mask(automaton, 0, None, rest)
@@ -167,18 +172,34 @@ class CharacterLoop:
         """The tokens that leave after `lo` to `hi` iterations and continue in `rest`, and perhaps some that stay inside."""
         if rest is EPSILON:
             return []
-        state = automaton.state_of(rest)
-        first = automaton.first_bytes(state)
+        state, first = automaton.state_of(rest), bytes_in(automaton.derivatives.first_bytes(rest))
         overlaps = sum(byte in self._first for byte in first) > MAX_OVERLAP
         if len(first) > MAX_EXIT_BYTES or (overlaps and self._counts(hi)):
             return None
         if overlaps and int(self._trie.num_texts[self._trie.nodes_with(first)].sum()) > MAX_OVERLAPPING:
             return None
         most = NEVER - 1 if hi is None else min(hi, NEVER - 1)
+        found, swept = list[NDArray[np.int32]](), list[int]()
+        for byte in first:
+            exits = self._exits(byte, overlaps)
+            if exits is None:
+                swept.append(byte)
+                continue
+            token_ids, texts, rounds = self._leaving_with(byte, exits)
+            kept = exits.alive(automaton, state)[texts]
+            found.append(token_ids[kept & (rounds >= lo) & (rounds <= most) if lo or self._counts(hi) else kept])
+        if swept:
+            rounds = self.between[self._trie.parent[steps := self._trie.nodes_with(swept)]]
+            found.append(leave_from(automaton, self._trie, state, steps[(rounds >= lo) & (rounds <= most)])[0])
+        return found
 
-        def is_exit(steps: NDArray[np.int32]) -> NDArray[np.bool_]:
-            rounds = self.between[self._trie.parent[steps]]
-            fits: NDArray[np.bool_] = (rounds >= lo) & (rounds <= most)
-            return fits
-
-        return [ids for ids, _ in leaving(automaton, self._trie, state, self._exits, is_exit, at_once=overlaps)]
+    def _leaving_with(self, byte: int, exits: Exits) -> _Leaving:
+        """The tokens that may leave with a byte: ids, the numbers of what they have from it on, and their iterations before it."""
+        known = self._known.get(byte)
+        if known is None:
+            rounds = self.between[self._trie.parent[exits.nodes]][exits.which]
+            kept = np.flatnonzero(rounds < NEVER)
+            if len(self._known) == MAX_KNOWN:
+                self._known.clear()
+            known = self._known[byte] = exits.token_ids[kept], exits.texts[kept], rounds[kept]
+        return known

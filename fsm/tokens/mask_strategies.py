@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from fsm import bitmask
 from fsm.automaton.byte_dfa import FEW_BYTES
-from fsm.automaton.lazy_dfa import Automaton, as_loop, begins_with_byte_loop
+from fsm.automaton.lazy_dfa import Automaton, as_loop, begins_with_byte_loop, opened
 from fsm.errors import BudgetExceeded
 from fsm.limits import work_bound
 from fsm.terms import node as nodes
@@ -36,7 +36,8 @@ from fsm.tokens.open_walk import as_counted
 from fsm.tokens.sparse_product import is_byte, is_narrow
 from fsm.tokens.trie import Trie
 from fsm.tokens.vocabulary import Vocabulary
-from fsm.tokens.walk import walk_narrow, walk_wide
+from fsm.tokens.walk import READ_AT_ONCE, walk_narrow, walk_wide
+from fsm.tokens.ways_walk import WaysWalk
 
 Words = NDArray[np.int32]
 """A packed mask: `(ceil(V / 32),)`, bit `t % 32` of word `t // 32` allows token t."""
@@ -54,12 +55,16 @@ MAX_OPEN_WORK = (
     40_000  # work (see `fsm/terms/work.py`) that a product with open counters may take before the plain walk is cheaper
 )
 
+MAX_WIDE_WORK = 20_000  # the same for a plain walk, before one way by way is
+
 
 class MaskMaker:
     """Makes the masks of one language over one vocabulary; `spelling` is for a vocabulary that lacks bytes."""
 
     def __init__(self, automaton: Automaton, vocabulary: Vocabulary, spelling: Spelling | None = None) -> None:
         self.automaton, self.vocabulary, self.spelling = automaton, vocabulary, spelling
+        self.ways = WaysWalk(vocabulary.trie, automaton.max_states)
+        self.too_wide = set[Node]()  # what follows the terms that were walked way by way
         self.too_heavy = set[Node]()  # what follows the patterns whose walks `pattern_and_loop` gave up
         # The same loop occurs in unboundedly many states of recursive rules.
         self._is_recursive = not automaton.nodes[automaton.initial_state].is_regular
@@ -136,18 +141,6 @@ def spelled(maker: MaskMaker, term: Node, node: int) -> Words | None:
     return bitmask.from_ids(token_ids, maker.vocabulary.num_words)
 
 
-def text_first(maker: MaskMaker, term: Node, node: int) -> Words | None:
-    """A term that begins with a text or with a list of words, such as a key or an enum: the beginnings of the text, or a walk where tokens
-    go on after it, as no other strategy recognises it.
-    """
-    head, trie = nodes.first_and_rest(term)[0], maker.vocabulary.trie
-    if head.kind is Kind.LITERAL:
-        texts, end = trie.follow(node, head.args[0])
-        if end < 0 or not trie.below(end):
-            return bitmask.from_ids(texts, maker.vocabulary.num_words)
-    return _walked(maker, term, node) if head.kind in (Kind.LITERAL, Kind.WORDS) else None
-
-
 def alternatives(maker: MaskMaker, term: Node, node: int) -> Words | None:
     """`a|b`, also `(a|b) c` where a and b are kinds of object keys: the union of the masks of the alternatives.
 
@@ -206,8 +199,7 @@ def character_loop(maker: MaskMaker, term: Node, node: int) -> Words | None:
     loop = maker.loop(body, lo, hi, node)
     if loop is None:
         return None
-    after = maker.automaton.state_of(rest)
-    if node == Trie.root and not lo and is_byte(body) and _is_narrow(maker, after):
+    if node == Trie.root and not lo and is_byte(body) and _is_narrow(maker, rest):
         # After no iteration at all few bytes are possible, among them long runs of blanks, which a depth-first walk reads best.
         words = loop.mask(maker.automaton, 1, hi, rest)
         return None if words is None else words | _walked(maker, rest, node)
@@ -229,7 +221,7 @@ def pattern_and_loop(maker: MaskMaker, term: Node, node: int) -> Words | None:
     automaton = maker.automaton
     if nodes.first_and_rest(term)[0].kind is not Kind.INTERSECTION:
         return None
-    if len(automaton.first_bytes(automaton.state_of(term))) <= FEW_BYTES:
+    if automaton.derivatives.first_bytes(term).bit_count() <= FEW_BYTES:
         return None
     counted = as_counted(term, maker.vocabulary.is_class)
     if counted is None or counted.rest in maker.too_heavy:
@@ -271,10 +263,11 @@ def depth_first(maker: MaskMaker, term: Node, node: int) -> Words | None:
     on. 5 to 100 us; most states of JSON (keys, punctuation, numbers) are of this kind.
     """
     automaton, vocabulary = maker.automaton, maker.vocabulary
-    state = automaton.state_of(term)
-    if not _is_narrow(maker, state):
+    if not _is_narrow(maker, term):
         return None
-    walked = walk_narrow(automaton, vocabulary.trie, state, max_cost=MAX_NARROW_COST, products=vocabulary.sparse)
+    walked = walk_narrow(
+        automaton, vocabulary.trie, automaton.state_of(term), max_cost=MAX_NARROW_COST, products=vocabulary.sparse
+    )
     if walked is None or len(walked[1]) > MAX_JUMPS:
         return None
     texts, jumps = walked
@@ -287,25 +280,30 @@ def depth_first(maker: MaskMaker, term: Node, node: int) -> Words | None:
     return words
 
 
-def _is_narrow(maker: MaskMaker, state: int) -> bool:
+def _is_narrow(maker: MaskMaker, term: Node) -> bool:
     """True where a depth-first walk is tried."""
-    automaton = maker.automaton
-    start = automaton.start(state)
-    if start is None and automaton.split(state):
+    head = nodes.first_and_rest(term)[0]
+    if head.kind in READ_AT_ONCE and not head.has_munch:
         return True
-    if start is not None and start[0].kind is not Kind.REPEAT:
+    if maker.automaton.derivatives.first_bytes(term).bit_count() <= FEW_BYTES or opened(term):
         return True
-    begun = automaton.prefix(state)
-    if begun is not None and maker.vocabulary.sparse.prefix(begun[0], Trie.root) is not None:
-        return True
-    if len(automaton.first_bytes(state)) <= FEW_BYTES or automaton.ways(state):
-        return True
-    return begins_with_byte_loop(automaton.nodes[state]) if start is None else is_narrow(start[0].args[0])
+    return is_narrow(head.args[0]) if head.kind is Kind.REPEAT else begins_with_byte_loop(term)
 
 
 def breadth_first(maker: MaskMaker, term: Node, node: int) -> Words | None:
-    """Any term: all nodes of a level of the trie at once, one array operation per level (`walk_wide`). 0.3 to 5 ms."""
-    return bitmask.pack(walk_wide(maker.automaton, maker.vocabulary.trie, maker.automaton.state_of(term)))
+    """Any term: all nodes of a level of the trie at once, one array operation per level (`walk_wide`). 0.3 to 5 ms.
+
+    Where that takes too much work, the alternatives of the term are followed one by one (`ways_walk.py`).
+    """
+    automaton, trie, rest = maker.automaton, maker.vocabulary.trie, nodes.first_and_rest(term)[1]
+    if rest not in maker.too_wide:
+        try:
+            with work_bound("max_wide_work", MAX_WIDE_WORK, "a walk with all ways of a text at once"):
+                return bitmask.pack(walk_wide(automaton, trie, automaton.state_of(term)))
+        except BudgetExceeded:  # of this walk, or of the thread, for which `check` raises
+            work.check()
+            maker.too_wide.add(rest)
+    return bitmask.pack(maker.ways.walk(term))
 
 
 DIRECT: tuple[Strategy, ...] = (character_loop, loop_without_words, pattern_and_loop)
@@ -317,5 +315,5 @@ WALKS: tuple[Strategy, ...] = (depth_first, breadth_first)
 BELOW: tuple[Strategy, ...] = (character_loop, loop_after_byte, loop_without_words, pattern_and_loop)
 """Strategies that work below any node of the trie, where a depth-first walk stops."""
 
-STRATEGIES: tuple[Strategy, ...] = (spelled, text_first, alternatives, *DIRECT, *WALKS)
+STRATEGIES: tuple[Strategy, ...] = (spelled, alternatives, *DIRECT, *WALKS)
 """All strategies, in the order in which they are tried."""

@@ -52,7 +52,7 @@ class SparseProduct:
         self.labels: list[int] = []
         self.rounds: list[int] = []
         self.most_rounds = 0
-        self.ends: dict[int, list[tuple[int, int, int]]] = {}
+        ends: dict[int, list[tuple[int, int, int]]] = {}
         start, cost = automaton.initial_state, 0
         stack = [(node, start, 0, trie.below(node))]
         while stack and cost <= max_cost:
@@ -62,7 +62,7 @@ class SparseProduct:
             if automaton.is_accepting(state):
                 self.most_rounds = max(self.most_rounds, rounds)
                 for byte in branches:
-                    self.ends.setdefault(byte, []).append((node, rounds, below))
+                    ends.setdefault(byte, []).append((node, rounds, below))
             for byte in moves if len(moves) <= len(branches) else branches:
                 step, target = branches.get(byte), moves.get(byte)
                 if step is None or target is None:
@@ -75,6 +75,9 @@ class SparseProduct:
                 if more:
                     stack.append((child, target, rounds + (target == start), more))
         self.is_complete = not stack
+        # Many bytes have the same; tuples of numbers are nothing that Python's collector of cycles visits, as it does lists.
+        shared: dict[tuple[tuple[int, int, int], ...], tuple[tuple[int, int, int], ...]] = {}
+        self.ends = {byte: shared.setdefault(found := tuple(at), found) for byte, at in ends.items()}
 
     @property
     def nbytes(self) -> int:

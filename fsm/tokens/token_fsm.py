@@ -11,7 +11,7 @@ are drawn, breadth first; that of an expression is the DFA over characters, simp
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Literal, Protocol, Self
 from weakref import finalize
 
@@ -242,6 +242,12 @@ class TokenFSM:
         self.automaton.check(state)
         return self.automaton.forced_text(state)
 
+    def has_one_text(self, state: int) -> bool:
+        """True where the text can be completed in one way only, which is to append `forced_text`; in a text of 65,536 bytes at most."""
+        self.automaton.check(state)
+        target = self.automaton.next_state(state, self.automaton.forced_text(state))
+        return self.automaton.is_accepting(target) and not self.automaton.moves(target)
+
     def explain(self, state: int, token_id: int, text: Text | None = None) -> Explanation:
         """Explain whether `token_id` is allowed; if not, which byte does not fit, what would, and the part of the source that forbids it.
 
@@ -404,7 +410,7 @@ class Drawable(Protocol):
 def draw(
     language: Drawable,
     *,
-    format: Literal["svg", "dot"] = "svg",
+    format: Literal["svg", "dot", "table"] = "svg",
     max_states: int = 40,
     max_tokens: int = 4,
 ) -> str:
@@ -415,17 +421,19 @@ def draw(
 
     Args:
         language: the expression or the token FSM.
-        format: `"svg"` for a picture, `"dot"` for the same graph in the DOT language of Graphviz.
+        format: `"svg"` for a picture, `"dot"` for the same graph in the DOT language of Graphviz, `"table"` for a line of text for each
+            edge, which is easier to read where there are many.
         max_states: the most states that are drawn; edges that lead beyond them end in `...`.
         max_tokens: the most tokens that an edge of a token FSM names.
 
     Raises:
         BudgetExceeded: see `Automaton`.
-        ValueError: `format` is neither of both.
+        ValueError: `format` is none of them.
 
     Cost: the states that are drawn and those that are simplified away; for a token FSM also one mask per state.
     """
-    if format not in ("svg", "dot"):
-        raise ValueError(f"expected `format` 'svg' or 'dot', received {format!r}.")
-    graph = language.state_graph(max_states, max_tokens)
-    return picture(graph) if format == "svg" else graph.to_dot()
+    writers: dict[str, Callable[[StateGraph], str]]
+    writers = {"svg": picture, "dot": StateGraph.to_dot, "table": StateGraph.to_table}
+    if format not in writers:
+        raise ValueError(f"expected `format` 'svg', 'dot' or 'table', received {format!r}.")
+    return writers[format](language.state_graph(max_states, max_tokens))

@@ -1,7 +1,8 @@
 """Product walks of a token trie and a lazy DFA: after which tokens the DFA is live, depth first (`walk_narrow`) or by level (`walk_wide`).
-Both equal a loop that feeds each token to the DFA. `walk_narrow`, for states with few next bytes, follows the bytes that a trie node and a
-state share, with dicts, and reads literals, words and cached prefixes in one step; it returns None above a cost, and reports subtries of
-wide states to its caller. `walk_wide` is one gather from the transition table per trie level (`sweep`), a loop for few nodes (`finish`).
+Both equal a loop that feeds each token to the DFA. `walk_narrow`, for states with few next bytes, follows the alternatives of a term one by
+one, as a nondeterministic automaton does, and reads literals, words and cached prefixes in one step; it returns None above a cost, and
+reports subtries of wide states to its caller. `walk_wide` is one gather from the transition table per trie level (`sweep`), a loop for few
+nodes (`finish`).
 
 `sweep_each` starts at many nodes, `leaving` at those where a loop may end.
 """
@@ -14,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsm.automaton.byte_dfa import FEW_BYTES
-from fsm.automaton.lazy_dfa import Automaton, begins_with_byte_loop
+from fsm.automaton.lazy_dfa import Automaton, as_prefix, begins_with_byte_loop, opened
 from fsm.automaton.transition_rows import Codes, Rows
 from fsm.terms import node as nodes
-from fsm.terms.node import Kind, Node
+from fsm.terms.derivative import bytes_in
+from fsm.terms.members import FieldList
+from fsm.terms.node import EPSILON, Kind, Node
 from fsm.tokens.sparse_product import SparseProduct, SparseProducts, is_byte, is_narrow
 from fsm.tokens.trie import Trie
 
@@ -44,126 +47,190 @@ def walk_narrow(
 ) -> tuple[list[int], list[Jump]] | None:
     """The texts of `trie` after which `state` leads to a live state, depth first over dicts; None where that costs too much.
 
-    At a wide state with many texts below, the walk splits the state into its alternatives, or, with `products`, stops there and reports a
-    jump.
-    Best where few bytes are possible: about 0.5 us per trie node that both sides share, and 5 us more at its first visit. Each state at a
-    node costs 4, and 1 for each byte that is compared; literals and words are read without a state per byte, and cost 1 for each node at
-    which one of them ends.
+    Alternatives are followed one by one, as a token is allowed as soon as one of them is alive. At a wide state with many texts below,
+    the walk with `products` stops, and reports a jump.
+    Best where few bytes are possible: 1 to 2 us per trie node that both sides share, and 5 us more at its first visit. Each term at a node
+    costs 2, and 1 for each byte that is compared; literals and words are read at once, and cost 1 for each node at which one of them ends.
     """
     walk = _NarrowWalk(automaton, trie, products)
-    return (walk.found, walk.jumps) if walk.run(state, max_cost) else None
+    return (walk.found, walk.jumps) if walk.run(automaton.nodes[state], max_cost) else None
+
+
+_Rest = Node | tuple[FieldList, int]
+"""A term, or that after an entry of optional fields and its value, which is made when it is reached."""
 
 
 class _NarrowWalk:
-    """A depth-first walk: the labels found so far, the jumps, and the stack of nodes, states and numbers of texts below."""
+    """A depth-first walk: the labels found so far, the jumps, and the stack of nodes, terms, rests and numbers of texts below.
+
+    A rest is what follows a term: the number of a pair of the next term and its own rest; 0 is the end. So no term is made of
+    an alternative and what follows it, and no state. All terms in it have a text, and so has their concatenation.
+    """
 
     def __init__(self, automaton: Automaton, trie: Trie, products: SparseProducts | None) -> None:
         self._automaton, self._trie, self._products = automaton, trie, products
-        self._stack: list[tuple[int, int, int]] = []
+        self._stack: list[tuple[int, Node, int, int]] = []
+        self._rests: list[tuple[_Rest, int]] = [(EPSILON, 0)]
+        self._numbers: dict[tuple[_Rest, int], int] = {}
         self.found: list[int] = []
         self.jumps: list[Jump] = []
 
-    def run(self, state: int, max_cost: int) -> bool:
+    def run(self, term: Node, max_cost: int) -> bool:
         """Walk from the root on; False where it costs too much."""
-        automaton, trie, stack, found = self._automaton, self._trie, self._stack, self.found
-        num_known, cost, seen = len(automaton), 0, set[tuple[int, int]]()
-        stack.append((Trie.root, state, 0 if self._products is None else trie.below(Trie.root)))
+        stack, num_known, cost, seen = self._stack, len(self._automaton), 0, set[tuple[int, Node, int]]()
+        stack.append((Trie.root, term, 0, self._trie.below(Trie.root)))
         while stack:
-            node, state, below = stack.pop()
-            if (node, state) in seen:  # several alternatives may lead there
+            node, term, rest, below = stack.pop()
+            while term is EPSILON and rest:
+                term, rest = self._next(rest)
+            if term is EPSILON or (node, term, rest) in seen:  # several alternatives may lead there
                 continue
-            seen.add((node, state))
-            if cost > max_cost:
+            seen.add((node, term, rest))
+            cost += 2 + self._read(node, term, rest, below, max_cost - cost)
+            if cost + NEW_STATE_COST * (len(self._automaton) - num_known) > max_cost:
                 return False
-            read = self._read(node, state, below, max_cost - cost)
-            if read is not None:
-                cost += read
-                continue
-            branches, moves = trie.branches(node), automaton.moves(state)
-            shared = moves if len(moves) <= len(branches) else branches
-            cost += 4 + len(shared)
-            if cost + NEW_STATE_COST * (len(automaton) - num_known) > max_cost:
-                return False
-            for byte in shared:
-                step, target = branches.get(byte), moves.get(byte)
-                if step is not None and target is not None:
-                    child, ends, below = step
-                    if ends:
-                        found.extend(ends)
-                    if below:
-                        stack.append((child, target, below))
         return True
 
-    def _read(self, node: int, state: int, below: int, room: int) -> int | None:
-        """Read the leading subexpression of a state in one step; return the cost, or None where it is to be walked byte by byte."""
-        automaton = self._automaton
-        start = automaton.start(state)
-        if start is None:
-            ways = automaton.split(state)
-            if ways:
-                self._stack += [(node, way, below) for way in ways]
-                return 4
-        elif start[0].kind is Kind.LITERAL:
-            return self._push(_read_text(self._trie, node, start[0].args[0], self.found), start[1])
-        elif start[0].kind is Kind.WORDS:
-            word_list, *span = start[0].args
-            return self._push(read_words(self._trie, node, self.found, word_list.words, *span), start[1])
-        elif start[0].kind is Kind.FIELDS:
-            return self._read_fields(node, *start)
-        if self._products is not None:
-            read = self._read_product(self._products, node, state, below, room)
-            if read is not None:
-                return read
-        if below < MIN_WIDE_TEXTS or len(automaton.first_bytes(state)) <= FEW_BYTES:
-            return None
-        ways = automaton.ways(state)
-        self._stack += [(node, way, below) for way in ways]
-        if ways:
-            return len(ways)
-        is_short = begins_with_byte_loop(automaton.nodes[state]) and below < MIN_BYTE_LOOP_TEXTS
-        if is_short or self._products is None:
-            return None
-        self.jumps.append((node, state))
-        return 0
+    def _then(self, term: _Rest, rest: int) -> int:
+        """The number of a term and what follows it."""
+        if term is EPSILON:
+            return rest
+        number = self._numbers.setdefault((term, rest), len(self._rests))
+        if number == len(self._rests):
+            self._rests.append((term, rest))
+        return number
 
-    def _push(self, ends: list[End], state: int) -> int:
-        self._stack += [(end, state, below) for _, end, below in ends]
+    def _next(self, rest: int) -> tuple[Node, int]:
+        """The next term of a rest, and what follows that; EPSILON at the end."""
+        term, after = self._rests[rest]
+        if isinstance(term, tuple):
+            table, rank = term
+            term = table.follow(rank)
+            self._rests[rest] = term, after
+        return term, after
+
+    def _whole(self, term: Node, rest: int) -> Node:
+        """A term with all that follows it."""
+        parts = [term]
+        while rest:
+            term, rest = self._next(rest)
+            parts.append(term)
+        return nodes.sequence(parts)
+
+    def _read(self, node: int, term: Node, rest: int, below: int, room: int) -> int:
+        """Read the first factor of a term at a trie node, or divide it into alternatives; return the cost."""
+        head, tail = nodes.first_and_rest(term)
+        kind, after = head.kind, self._then(tail, rest)
+        if kind is Kind.LITERAL:
+            return self._push(_read_text(self._trie, node, head.args[0], self.found), after)
+        if kind is Kind.WORDS:
+            word_list, *span = head.args
+            return self._push(read_words(self._trie, node, self.found, word_list.words, *span), after)
+        if kind is Kind.FIELDS and head.is_plain:
+            return self._read_fields(node, head, after)
+        if head.has_munch:  # what follows decides where it ends
+            head, after = self._whole(term, rest), 0
+        elif (read := self._read_product(node, term, rest, below, room)) is not None:
+            return read
+        elif kind in _DIVIDED:
+            return self._divide(node, _divided(head), after, below)
+        is_wide = self._automaton.derivatives.first_bytes(head).bit_count() > FEW_BYTES
+        if is_wide and self._products is not None and below >= MIN_WIDE_TEXTS:
+            ways = opened(head) if head.has_munch else ()
+            if ways:
+                return self._divide(node, ways, after, below)
+            whole = self._whole(term, rest)
+            if below >= MIN_BYTE_LOOP_TEXTS or not begins_with_byte_loop(whole):
+                self.jumps.append((node, self._automaton.state_of(whole)))
+                return 0
+        if head.nullable:
+            self._stack.append((node, EPSILON, after, below))
+        if head.kind is not Kind.REPEAT or head.has_munch:
+            return self._derive(node, head, after, below)
+        body, after = head.args[0], self._then(nodes.fewer(head), after)
+        if is_wide and not body.nullable:
+            return self._derive(node, body, after, below)
+        return self._divide(node, (body,), after, below)
+
+    def _divide(self, node: int, ways: Sequence[Node], rest: int, below: int) -> int:
+        self._stack += [(node, way, rest, below) for way in ways if self._automaton.is_alive(way)]
+        return len(ways)
+
+    def _push(self, ends: list[End], rest: int) -> int:
+        self._stack += [(end, EPSILON, rest, below) for _, end, below in ends]
         return len(ends)
 
-    def _read_fields(self, node: int, fields: Node, after: int) -> int:
+    def _derive(self, node: int, head: Node, rest: int, below: int) -> int:
+        """Read one byte of a term that is not divided, by its derivatives; where it is empty is for the caller."""
+        automaton, branches = self._automaton, self._trie.branches(node)
+        moves, terms = automaton.moves(automaton.state_of(head)), automaton.nodes
+        shared = moves if len(moves) <= len(branches) else branches
+        for byte in shared:
+            step, target = branches.get(byte), moves.get(byte)
+            if step is not None and target is not None:
+                child, ends, below = step
+                self.found += ends
+                if below:
+                    self._stack.append((child, terms[target], rest, below))
+        return 2 + len(shared)
+
+    def _read_fields(self, node: int, fields: Node, rest: int) -> int:
         """Follow the words of optional fields, each of which is followed by its own value; return how many of them end."""
         table, start, lo, hi, depth = fields.args
         words, ranks = zip(*table.open_words(start, lo, hi), strict=True)
-        rest, state_of = self._automaton.nodes[after], self._automaton.state_of
         read = read_words(self._trie, node, self.found, words, 0, len(words), depth)
-        self._stack += [
-            (end, state_of(nodes.concat(table.after(ranks[index]), rest)), below) for index, end, below in read
-        ]
+        for index, end, below in read:
+            rank = ranks[index]
+            self._stack.append((end, table.values[rank], self._then((table, rank), rest), below))
         return len(read)
 
-    def _read_product(self, products: SparseProducts, node: int, state: int, below: int, room: int) -> int | None:
-        """Read the prefix or the loop with which a state begins, or report a jump; return the cost, or None where it has neither."""
-        start = self._automaton.start(state)  # a loop, or None
-        if start is not None and below >= MIN_WIDE_TEXTS and products.is_wide_class(start[0].args[0]):
-            self.jumps.append((node, state))
+    def _read_product(self, node: int, term: Node, rest: int, below: int, room: int) -> int | None:
+        """Read the prefix or the loop with which a term begins, or report a jump; return the cost, or None where it has neither."""
+        (head, tail), products = nodes.first_and_rest(term), self._products
+        if products is None:
+            return None
+        is_loop = head.kind is Kind.REPEAT
+        if is_loop and below >= MIN_WIDE_TEXTS and products.is_wide_class(head.args[0]):
+            self.jumps.append((node, self._automaton.state_of(self._whole(term, rest))))
             return 0
-        begun = self._automaton.prefix(state)
+        begun = as_prefix(term)
         prefix = None if begun is None else products.prefix(begun[0], node)
         if begun is not None and prefix is not None:
-            return 4 + self._leave(prefix, begun[1])
-        if start is None or not _is_short(start[0].args[0], below):
+            return 4 + self._leave(prefix, self._then(begun[1], rest))
+        if not is_loop or not _is_short(head.args[0], below):
             return None
-        body, lo, hi = start[0].args
+        body, lo, hi = head.args
         cost = 0 if is_narrow(body) or (body, node, True) in products.known else NEW_TEXT_COST * below
         loop = products.loop(body, node) if cost < room else None
-        return None if loop is None else cost + 4 + self._leave(loop, start[1], lo, hi)
+        return None if loop is None else cost + 4 + self._leave(loop, self._then(tail, rest), lo, hi)
 
-    def _leave(self, product: SparseProduct, state: int, lo: int = 0, hi: int | None = None) -> int:
+    def _leave(self, product: SparseProduct, rest: int, lo: int = 0, hi: int | None = None) -> int:
         """Add the tokens that end inside a product, and push the nodes where it may end; return the number of these nodes."""
         self.found += product.inside(hi)
-        exits = product.exits(self._automaton.moves(state), lo, hi)
-        self._stack += [(node, state, below) for node, below in exits]
+        exits = product.exits(bytes_in(self._first_bytes(rest)), lo, hi)
+        self._stack += [(node, EPSILON, rest, below) for node, below in exits]
         return len(exits)
+
+    def _first_bytes(self, rest: int) -> int:
+        """A 256-bit mask of bytes, with all with which a rest may begin."""
+        mask, term = 0, EPSILON
+        while rest and term.nullable:
+            term, rest = self._next(rest)
+            mask |= self._automaton.derivatives.first_bytes(term)
+        return mask
+
+
+_DIVIDED = frozenset({Kind.ALTERNATION, Kind.RULE, Kind.CHECK, Kind.MEMBERS})
+READ_AT_ONCE = _DIVIDED | {Kind.LITERAL, Kind.WORDS, Kind.FIELDS}
+"""The kinds of first factors at which a depth-first walk begins whatever bytes may follow."""
+
+
+def _divided(head: Node) -> Sequence[Node]:
+    """Terms whose union is a term of a kind in `_DIVIDED`."""
+    if head.kind is Kind.MEMBERS:
+        head = head.args[0].expand(head.args[1])
+        return head.args if head.kind is Kind.ALTERNATION else (head,)
+    return nodes.children(head)
 
 
 def _is_short(body: Node, below: int) -> bool:
@@ -379,7 +446,6 @@ def leaving(
     state: int,
     exits_of: ExitsOf,
     is_exit: Callable[[NDArray[np.int32]], NDArray[np.bool_]],
-    at_once: bool = False,
 ) -> Iterator[tuple[NDArray[np.int32], NDArray[np.int32]]]:
     """The tokens that reach a node at which a loop may end, and continue in `state`, each with the first node after the loop.
 
@@ -387,11 +453,10 @@ def leaving(
         automaton, trie, state: the two sides, and what follows the loop.
         exits_of: the exits with a byte.
         is_exit: of some nodes, before which the loop may end.
-        at_once: whether exits are wanted that were needed seldom.
     """
     swept = list[int]()
-    for byte in automaton.first_bytes(state):
-        exits = exits_of(byte, at_once)
+    for byte in bytes_in(automaton.derivatives.first_bytes(automaton.nodes[state])):
+        exits = exits_of(byte, False)
         if exits is None:
             swept.append(byte)
         else:
@@ -399,7 +464,13 @@ def leaving(
             yield exits.token_ids[kept], exits.nodes[exits.which[kept]]
     if swept:
         steps = trie.nodes_with(swept)
-        steps = steps[is_exit(steps)]
-        found, which = sweep_each(automaton, trie, state, steps)
-        token_ids, places = trie.labels_of(found)
-        yield token_ids, steps[which[places]]
+        yield leave_from(automaton, trie, state, steps[is_exit(steps)])
+
+
+def leave_from(
+    automaton: Automaton, trie: Trie, state: int, steps: NDArray[np.int32]
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """The tokens that continue in `state` from the parents of some nodes through these, each with the node."""
+    found, which = sweep_each(automaton, trie, state, steps)
+    token_ids, places = trie.labels_of(found)
+    return token_ids, steps[which[places]]

@@ -164,7 +164,7 @@ class ChatFormat:
     def with_calls(self, message: Mapping[str, Any], text: str, first: int) -> Mapping[str, Any]:
         """Return the message of a reply with the calls in its text; the first one is call number `first` of the conversation."""
         assert self.form is not None
-        at = text.find(self.form.before)
+        at = min((at for one in self.form.spellings if (at := text.find(one.before)) >= 0), default=-1)
         calls = self.form.calls(text[at:], self.tools) if at >= 0 else []
         if not calls:
             return message

@@ -1,6 +1,6 @@
 """`Tool`: a tool that a model may call: a Python function, a pydantic model or a JSON description (OpenAI, Anthropic, MCP), with the JSON
-Schema and the language of its arguments (one space after `:` and `,`), described by its docstring. `ToolCall`: a call that a model has
-written, which runs only by `ToolCall.run`.
+Schema and the language of its arguments (one space after `:` and `,`), described by its docstring; or one with a text of a language as its
+only argument, `input` (a custom tool of OpenAI). `ToolCall`: a call that a model has written, which runs only by `ToolCall.run`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from types import FunctionType
 from typing import Any
 
@@ -20,6 +21,7 @@ from outlines_cont.errors import OptionError
 from outlines_cont.events.partial_type import PartialType
 
 _SECTION = re.compile(r"^\s*(Args|Arguments|Parameters):\s*$", re.MULTILINE)
+_LIMITS = fsm.Limits()
 _ARGUMENT = re.compile(r"^\s*(\w+)(?: ?\([^)]*\))?:\s*(.+)$")
 
 
@@ -66,6 +68,7 @@ class Tool:
         expression: the language of its arguments as JSON.
         function: the Python function, or the constructor of a pydantic model, if there is one.
         model: the pydantic model of its arguments, if there is one.
+        text: the language of `input`, its only argument, a text; None for other arguments.
     """
 
     name: str
@@ -74,10 +77,43 @@ class Tool:
     expression: fsm.Expression
     function: Callable[..., Any] | None = None
     model: type[BaseModel] | None = None
+    text: fsm.Expression | None = None
 
     @classmethod
-    def of(cls, tool: object) -> Tool:
+    def of_text(
+        cls,
+        name: str,
+        description: str,
+        text: fsm.Expression,
+        shown: str = "",
+        *,
+        function: Callable[..., Any] | None = None,
+    ) -> Tool:
+        """Return a tool that takes a text of a language, such as a program, as its one argument `input`.
+
+        Args:
+            name: of the tool.
+            description: what it does, for the model.
+            text: the language.
+            shown: what the model is told of the language.
+            function: takes `input`.
+        """
+        described = {"type": "string", **({"description": shown} if shown else {})}
+        schema = {
+            "type": "object",
+            "properties": {"input": described},
+            "required": ["input"],
+            "additionalProperties": False,
+        }
+        written = '{"input": ' + fsm.json_string(text) + "}"
+        return cls(name, description, schema, written, function, text=text)
+
+    @classmethod
+    def of(cls, tool: object, limits: fsm.Limits = _LIMITS) -> Tool:
         """Return a tool for a function with type hints, a pydantic model, or a tool of OpenAI, Anthropic or MCP as a dict.
+
+        A custom tool of OpenAI takes a text, which may have a grammar: of Lark, or a regular expression. `limits` bound compiling the
+        schema or the grammar of a dict.
 
         Raises:
             OptionError: it is something else.
@@ -91,11 +127,15 @@ class Tool:
             # `ToolCall` has validated arguments.
             return cls._of_model(tool.__name__, inspect.getdoc(tool) or "", tool, tool.model_construct)
         if isinstance(tool, Mapping):
-            schema = fsm.tool_schema(dict(tool))
-            described = tool.get("function", tool)
-            if not isinstance(described.get("name"), str):
+            is_custom = tool.get("type") == "custom" and "input_schema" not in tool
+            described = tool.get("custom" if is_custom else "function", tool)
+            if not isinstance(described, Mapping) or not isinstance(described.get("name"), str):
                 raise OptionError(f"expected a tool with a name, got {tool!r}", "tools")
-            return cls(described["name"], str(described.get("description") or ""), schema, _language(schema))
+            if is_custom:
+                name, description = described["name"], str(described.get("description") or "")
+                return cls.of_text(name, description, *_custom_language(described.get("format"), limits))
+            schema = fsm.tool_schema(dict(tool))
+            return cls(described["name"], str(described.get("description") or ""), schema, _language(schema, limits))
         raise OptionError(
             "expected a tool that is a function with type hints, a pydantic model, or the description of a tool as a dict, got "
             f"{tool!r}",
@@ -137,9 +177,30 @@ class Tool:
         return dict(iter(self.model.model_validate(dict(arguments))))
 
 
-def _language(schema: Any) -> fsm.Expression:
+def _custom_language(form: Any, limits: fsm.Limits) -> tuple[fsm.Expression, str]:
+    """Return the language of the input of a custom tool, and what the model is told of it."""
+    if form is None or form == {"type": "text"}:
+        return fsm.regex(r"[\s\S]*"), ""
+    given = form.get("grammar", form) if isinstance(form, Mapping) else {}
+    syntax, definition = given.get("syntax"), given.get("definition")
+    makers: dict[Any, Callable[[str], fsm.Expression]] = {
+        "lark": partial(fsm.grammar, limits=limits),
+        "regex": fsm.regex,
+    }
+    if syntax not in makers or not isinstance(definition, str):
+        raise OptionError(
+            "expected {'type': 'text'} or {'type': 'grammar', 'syntax': 'lark' or 'regex', 'definition': ...} as the format of a "
+            f"custom tool, got {form!r}",
+            "tools",
+        )
+    return makers[syntax](
+        definition
+    ), f"A text of this {'grammar of Lark' if syntax == 'lark' else 'regular expression'}:\n{definition}"
+
+
+def _language(schema: Any, limits: fsm.Limits = _LIMITS) -> fsm.Expression:
     """Return the arguments of a tool as templates write JSON: one space after each `:` and `,`."""
-    return fsm.json_schema(schema, whitespace="spaced")
+    return fsm.json_schema(schema, whitespace="spaced", limits=limits)
 
 
 def call_id(number: int) -> str:

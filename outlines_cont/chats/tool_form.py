@@ -31,10 +31,11 @@ _TAG = re.compile(r"\s*(<[^<>\s]+>|\[[A-Z_]+\])")
 # What a schema of arguments may say where they are written one by one: the members, and what restricts no text.
 _SIMPLE = {"type", "properties", "required", "additionalProperties", "$defs", "definitions"}
 _NOTES = {"title", "description", "$schema", "$comment", "default", "examples", "deprecated"}
+_IN_NUMBERS = ("", *"0123456789.eE+-")
 _CONSTANTS = {"True": True, "False": False, "None": None}
 
 
-def _marked(text: str, names: SpecialNames | None) -> fsm.Expression:
+def marked(text: str, names: SpecialNames | None) -> fsm.Expression:
     """Return the language of a text, in which the names of special tokens are these tokens."""
     found = []
     while names is not None and (name := names.first_in(text)) is not None:
@@ -77,25 +78,39 @@ class ArgumentForm:
         # The rest after each member, for a text that has members already, and for one that has none.
         later = first = fsm.choice([""])
         for key, member in reversed([*_members(schema).items()]):
-            written = _marked(self.before + key + self.between, names) + self._value(member, defs, names)
-            with_it, as_next = written + later, _marked(self.separator, names) + written + later
+            begin = marked(self.before + key + self.between, names)
+            written = begin + (
+                self._value(member, defs, names) if tool.text is None else self._text(tool.text, tool.name, names)
+            )
+            with_it, as_next = written + later, marked(self.separator, names) + written + later
             later, first = (as_next, with_it) if key in required else (as_next | later, with_it | first)
         return first
 
     def _value(self, schema: Any, defs: Mapping[str, Any], names: SpecialNames | None) -> fsm.Expression:
         """Return the language of a value, and `after`."""
-        after = _marked(self.after, names)
+        after = marked(self.after, names)
         if self.quote is not None and _is_text(schema):
-            text = _text_language(schema)
-            if not self.quote:
-                return (text + after) & fsm.until(self.after)
-            quote, everything = _marked(self.quote, names), fsm.regex(_EVERYTHING)
-            return quote + (text & ~(everything + self.quote + everything)) + quote + after
+            return self._text(_text_language(schema), "", names)
         if self.constants and isinstance(schema, Mapping) and schema.get("type") in ("boolean", "null"):
             allowed = ["None"] if schema["type"] == "null" else [*map(str, schema.get("enum", (True, False)))]
             return fsm.choice(allowed) + after
         whole = {**schema, **defs} if isinstance(schema, Mapping) else schema
         return fsm.json_schema(whole, whitespace="spaced") + after
+
+    def _text(self, text: fsm.Expression, tool: str, names: SpecialNames | None) -> fsm.Expression:
+        """Return the language of a text, as it is or in JSON, and `after`."""
+        after = marked(self.after, names)
+        if self.quote is None:
+            return fsm.json_string(text) + after
+        if not text.node.is_regular:
+            raise ChatError(
+                f"expected a regular expression for the input of {tool!r}, in a form that writes texts as they are and ends them with a "
+                "mark, got a grammar. Pass a form of JSON: `Chat(model, tool_form='hermes')`."
+            )
+        if not self.quote:
+            return (text + after) & fsm.until(self.after)
+        quote, everything = marked(self.quote, names), fsm.regex(_EVERYTHING)
+        return quote + (text & ~(everything + self.quote + everything)) + quote + after
 
     def read(self, text: str, at: int, tool: Tool) -> tuple[dict[str, Any], int] | None:
         """Return the arguments that begin at a character, and the index after them; None if they are cut."""
@@ -125,6 +140,47 @@ class ArgumentForm:
             return json.JSONDecoder().raw_decode(text, at)
         except ValueError:
             return None
+
+    def begun(self, text: str, at: int, tool: Tool) -> str:
+        """Return the beginning of the JSON of the arguments that begin at a character, as far as the text has it, without the last brace.
+
+        More text only adds to it.
+        """
+        found: list[str] = []
+        members = _members(tool.parameters)
+        while True:
+            start = at + len(self.separator if found else "")
+            left = (k for k in members if text.startswith(self.before + k + self.between, start))
+            key = next(left, None) if text.startswith(self.separator if found else "", at) else None
+            if key is None:
+                return "{" + ", ".join(found)
+            at = start + len(self.before + key + self.between)
+            value, end = self._begun_value(text, at, members[key])
+            found.append(f"{json.dumps(key, ensure_ascii=False)}: {value}")
+            if end is None or not text.startswith(self.after, end):
+                return "{" + ", ".join(found)
+            at = end + len(self.after)
+
+    def _begun_value(self, text: str, at: int, schema: Any) -> tuple[str, int | None]:
+        """Return the beginning of a value as JSON, and the index after it; None if it may go on."""
+        if self.quote is not None and _is_text(schema):
+            start, mark = at + len(self.quote), self.quote or self.after
+            end = text.find(mark, start)
+            if end >= 0:
+                return json.dumps(text[start:end], ensure_ascii=False), end + len(self.quote)
+            inside = text[start:]
+            held = next((n for n in range(len(mark) - 1, 0, -1) if inside.endswith(mark[:n])), 0)
+            is_open = text.startswith(self.quote, at)
+            return json.dumps(inside[: len(inside) - held], ensure_ascii=False)[:-1] if is_open else "", None
+        if self.constants and text[at : at + 1] in ("T", "F", "N"):
+            name = next((name for name in _CONSTANTS if text.startswith(name, at)), None)
+            return ("", None) if name is None else (json.dumps(_CONSTANTS[name]), at + len(name))
+        try:
+            _, end = json.JSONDecoder().raw_decode(text, at)
+        except ValueError:
+            return text[at:], None
+        may_go_on = text[at] in "-0123456789" and text[end : end + 1] in _IN_NUMBERS
+        return text[at:end], None if may_go_on else end
 
     def written(self, arguments: Mapping[str, Any]) -> str:
         """Return the text of arguments."""
@@ -189,6 +245,7 @@ class ToolForm:
         separator: the text between the arguments of one call and the name of the next; None if a reply has only one call.
         is_generic: the template ignores tools, so they are described in the system message, and calls are plain text.
         arguments: how arguments are written; None for JSON.
+        also: a form that the model may write in place of this one, which is that of its template.
     """
 
     before: str
@@ -197,6 +254,16 @@ class ToolForm:
     separator: str | None = None
     is_generic: bool = False
     arguments: ArgumentForm | None = None
+    also: ToolForm | None = None
+
+    @property
+    def spellings(self) -> tuple[ToolForm, ...]:
+        """This form, and that in place of it."""
+        return (self,) if self.also is None else (self, *self.also.spellings)
+
+    def spelling(self, text: str) -> ToolForm:
+        """Return the form in which a text begins; this one, if it begins in none."""
+        return next((one for one in self.spellings if text.startswith(one.before)), self)
 
     def marker(self, special: str | None) -> str:
         """Return the text by which a call is recognised: the special token or the tag in brackets that begins it, else `before`.
@@ -224,15 +291,21 @@ class ToolForm:
         self, tools: Sequence[Tool], marker: str, names: SpecialNames | None = None, max_calls: int | None = None
     ) -> fsm.Expression:
         """Return the language of at most `max_calls` calls behind `marker`; `names` are those of the special tokens of the model."""
-        call = reduce(or_, [_marked(tool.name + self.between, names) + self._language(tool, names) for tool in tools])
+        found = [one._expression(tools, marker, names, max_calls) for one in self.spellings]
+        return reduce(or_, found)
+
+    def _expression(
+        self, tools: Sequence[Tool], marker: str, names: SpecialNames | None, max_calls: int | None
+    ) -> fsm.Expression:
+        call = reduce(or_, [marked(tool.name + self.between, names) + self._language(tool, names) for tool in tools])
         whole = call
         if self.separator is not None and max_calls != 1:
-            whole = call + (_marked(self.separator, names) + call).repeat(
+            whole = call + (marked(self.separator, names) + call).repeat(
                 0, None if max_calls is None else max_calls - 1
             )
         rest = self.before[len(marker) :]
-        whole = _marked(rest, names) + whole if rest else whole
-        return whole + _marked(self.after, names) if self.after else whole
+        whole = marked(rest, names) + whole if rest else whole
+        return whole + marked(self.after, names) if self.after else whole
 
     def _language(self, tool: Tool, names: SpecialNames | None) -> fsm.Expression:
         return tool.expression if self.arguments is None else self.arguments.language(tool, names)
@@ -242,13 +315,17 @@ class ToolForm:
 
         Arguments that are not JSON are read by the schemas of `tools`.
         """
+        form = self.spelling(text)
+        return form._calls(text, {tool.name: tool for tool in tools})
+
+    def _calls(self, text: str, known: Mapping[str, Tool]) -> list[tuple[str, dict[str, Any]]]:
         found: list[tuple[str, dict[str, Any]]] = []
-        at, known = len(self.before), {tool.name: tool for tool in tools}
+        at = len(self.before)
         while True:
             end = text.find(self.between, at)
             if end < 0:
                 return found
-            read = self._read(text, end + len(self.between), known.get(text[at:end]))
+            read = self.read(text, end + len(self.between), known.get(text[at:end]))
             if read is None:
                 return found
             arguments, stop = read
@@ -257,7 +334,8 @@ class ToolForm:
                 return found
             at = stop + len(self.separator)
 
-    def _read(self, text: str, at: int, tool: Tool | None) -> tuple[dict[str, Any], int] | None:
+    def read(self, text: str, at: int, tool: Tool | None) -> tuple[dict[str, Any], int] | None:
+        """Return the arguments that begin at a character, and the index after them; None if they are cut, or of no tool."""
         if self.arguments is not None:
             read = None if tool is None else self.arguments.read(text, at, tool)
             # Nothing says that the last member has come but what follows the arguments.
@@ -286,6 +364,7 @@ HERMES = ToolForm(
 LLAMA3 = ToolForm('{"name": "', '", "parameters": ', "}")
 MISTRAL = ToolForm('[TOOL_CALLS][{"name": "', '", "arguments": ', "}]", '}, {"name": "')
 GENERIC = replace(HERMES, is_generic=True)
+_IN_CHANNEL = ToolForm("<|channel|>commentary to=functions.", " <|constrain|>json<|message|>", "")
 FORMS = {
     "hermes": HERMES,
     "llama3": LLAMA3,
@@ -306,7 +385,7 @@ FORMS = {
         "}<end_function_call><start_function_call>call:",
         arguments=_ESCAPED,
     ),
-    "harmony": ToolForm(" to=functions.", "<|channel|>commentary json<|message|>", ""),
+    "harmony": ToolForm(" to=functions.", "<|channel|>commentary json<|message|>", "", also=_IN_CHANNEL),
     "generic": GENERIC,
 }
 """How models write calls, by name: Hermes and Qwen; Llama 3; Mistral up to 2024, and later; Qwen3-Coder; calls of Python, as Llama 3.2,

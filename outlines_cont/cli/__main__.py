@@ -96,7 +96,7 @@ def _serve(options: ServeOptions) -> None:
         raise SetupError(f"expected the extra `serve`, but {error}: pip install 'outlines-cont[serve]'") from error
     from outlines_cont.cli.model import load_model
 
-    model = load_model(options.model, options.device, options.dtype, num_rows=8)
+    model = load_model(options.model, options.device, options.dtype, fused=options.fused, num_rows=8)
     limits = ServerLimits(max_requests=options.max_requests, max_tokens=options.max_tokens)
     run(
         model,
@@ -114,14 +114,14 @@ def _interrupted(options: object) -> str:
         case DemoOptions():
             return "Interrupted; nothing was written."
         case ProgramOptions(output=output) if output is not None:
-            return f"Interrupted. {output} holds whole lines."
+            return f"Interrupted. {output} has only complete lines."
         case ExtractOptions(output=output) if output is not None:
             from outlines_cont.pipelines.output import lines_path
 
             lines = lines_path(output)
             if not lines.exists():
                 return "Interrupted before the first row; nothing was written."
-            return f"Interrupted. {lines} holds whole lines; to go on, give the same command with --resume."
+            return f"Interrupted. {lines} is intact; run the same command with --resume to continue."
     return "Interrupted."
 
 

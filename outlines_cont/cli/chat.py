@@ -44,7 +44,7 @@ _CONTROLS = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp")
 def talk(options: ChatOptions) -> None:
     """Answer the lines of the standard input."""
     sampler = make_sampler(options.sampler)
-    model = load_model(options.model, options.device, options.dtype)
+    model = load_model(options.model, options.device, options.dtype, fused=options.fused)
     begun = begun_chat(model, options.template, options.system, options.seed)
     if sys.stdin.isatty():
         typer.echo("Type a message, or /help.")

@@ -164,7 +164,7 @@ def read_messages() -> list[str]:
 def show_demo(options: DemoOptions, file: TextIO) -> bool:
     """Run the demo, print its table and summary, and write the records to `file`; return whether no step has failed."""
     started = time.monotonic()
-    model = load_model(None, None, None)
+    model = load_model(options.model, None, None)
     chain, table, growing = Demo(model), DemoTable(Console()), GrowingRecords(Console())
     typer.echo(_INTRODUCTION)
     table.print_head()

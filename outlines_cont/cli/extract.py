@@ -20,16 +20,16 @@ import fsm
 from outlines_cont import __version__
 from outlines_cont.cli.console import check_picture, parse_sampler, plain_warnings
 from outlines_cont.cli.growing import GrowingRecords, progress_bar, summary
-from outlines_cont.cli.options import Draft, ExtractOptions
+from outlines_cont.cli.options import ExtractOptions
 from outlines_cont.errors import NoChatTemplate
 from outlines_cont.pipelines.calibration import Calibration
+from outlines_cont.pipelines.columns import shape_of
 from outlines_cont.pipelines.extraction import Extraction
 from outlines_cont.pipelines.outcome import Outcomes, SetupError
 from outlines_cont.pipelines.prompt_template import CHAT_SOURCE, DEFAULT_SOURCE, PromptTemplate, RowPrompt
 from outlines_cont.pipelines.ray_workers import WorkerOptions
 from outlines_cont.pipelines.reading import RowSource
 from outlines_cont.pipelines.record_schema import RecordSchema, load_schema
-from outlines_cont.pipelines.shape import shape_of
 
 # The options that a record depends on, beside model, schema, template and calibration.
 _DECIDING = (
@@ -160,7 +160,7 @@ def _note_lengths(options: ExtractOptions, schema: RecordSchema) -> None:
         from outlines_cont.generation.options import named_lengths
 
         limit = f"may be of any length; a record is cut after {options.most_tokens} tokens"
-        note = f"Note: {named_lengths(unbounded)} {limit}. Say --max-tokens, or bound them in the schema."
+        note = f"Note: {named_lengths(unbounded)} {limit}. Set --max-tokens, or bound them in the schema."
         typer.echo(note, err=True)
 
 
@@ -177,7 +177,9 @@ def _load_extractor(options: ExtractOptions, schema: RecordSchema, template: Pro
 
     sampler = make_sampler(options.sampler)
     verbose = options.verbose and not options.has_workers
-    model = load_model(options.model, options.device, options.dtype, num_rows=options.batch_size, verbose=verbose)
+    model = load_model(
+        options.model, options.device, options.dtype, fused=options.fused, num_rows=options.batch_size, verbose=verbose
+    )
     try:
         chat = begun_chat(model, None, options.system, options.seed) if options.chat else None
     except NoChatTemplate as error:
@@ -196,7 +198,7 @@ def _load_extractor(options: ExtractOptions, schema: RecordSchema, template: Pro
         seed=options.seed,
         batch_size=options.batch_size,
         chat=chat,
-        draft=None if options.draft is Draft.NONE else options.draft.value,
+        draft=None if options.draft == "none" else options.draft,
         thinking=options.thinking,
         samples=options.samples,
         is_scored=options.has_details,

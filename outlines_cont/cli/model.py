@@ -34,27 +34,36 @@ _LONG = 0.5
 
 
 def load_model(
-    name: str | None, device: str | None, dtype: DType | None, *, num_rows: int = 1, verbose: bool = False
+    name: str | None,
+    device: str | None,
+    dtype: DType | None,
+    *,
+    fused: bool = True,
+    num_rows: int = 1,
+    verbose: bool = False,
 ) -> HuggingFaceModel:
     """Return a model by hub id or path, or the bundled one for None, and choose the threads for `num_rows` rows at a time.
 
-    Raises `SetupError` if the model cannot be loaded; with `verbose` the choice of threads is printed.
+    Raises `SetupError` if the model cannot be loaded; with `verbose` the choice of threads is printed, and which forward runs.
     """
-    model = _loaded(name, device, dtype)
+    model = _loaded(name, device, dtype, fused)
     choice = set_threads(model, num_rows)
     if verbose:
         waiting = os.environ.get("OMP_WAIT_POLICY", "as OpenMP does").lower()
         typer.echo(f"Threads: {choice}; waiting: {waiting}", err=True)
+        own = model.capabilities.fused
+        typer.echo("Forward: fused" if own else f"Forward: that of transformers ({own.why})", err=True)
     return model
 
 
-def _loaded(name: str | None, device: str | None, dtype: DType | None) -> HuggingFaceModel:
+def _loaded(name: str | None, device: str | None, dtype: DType | None, fused: bool) -> HuggingFaceModel:
     # Its bar for the files of a model would interfere with ours; downloads keep theirs.
     disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         if name is None:
-            return tiny(device=device, dtype=torch.float32 if dtype is None else getattr(torch, dtype.value))
-        return transformers(name, device=device, dtype=None if dtype is None else dtype.value)
+            weights = torch.float32 if dtype is None else getattr(torch, dtype)
+            return tiny(device=device, dtype=weights, fused=fused)
+        return transformers(name, device=device, dtype=dtype, fused=fused)
     except ModelNotFound as error:  # its message has what was tried, and what to do
         raise SetupError(f"the model {name!r} cannot be loaded: {error}") from error
     except Exception as error:  # hub, files, weights and devices have errors of many classes

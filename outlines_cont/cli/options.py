@@ -5,9 +5,8 @@ whose docstring is its help. typer makes it of the command line, and `__main__` 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer import Argument, Option
@@ -24,28 +23,12 @@ app = typer.Typer(
 )
 
 
-class DType(StrEnum):
-    """Float types of weights."""
-
-    FLOAT32 = "float32"
-    FLOAT16 = "float16"
-    BFLOAT16 = "bfloat16"
-
-
-class Draft(StrEnum):
-    """The draft of a record for speculative decoding; see docs/draft.md."""
-
-    NONE = "none"
-    LOOKUP = "lookup"
-
-
-class Whitespace(StrEnum):
-    """Spaces in the JSON that a model writes, as in `fsm.json_schema`."""
-
-    NONE = "none"
-    ONE_SPACE = "one_space"
-    SPACED = "spaced"
-
+DType = Literal["float32", "float16", "bfloat16"]
+"""Float types of weights."""
+Draft = Literal["none", "lookup"]
+"""The draft of a record for speculative decoding; see docs/draft.md."""
+Whitespace = Literal["none", "one_space", "spaced"]
+"""Spaces in the JSON that a model writes, as in `fsm.json_schema`."""
 
 # Options of several commands.
 _MODEL = "A Hugging Face causal language model."
@@ -55,23 +38,27 @@ ModelName = Annotated[
 _DEVICE = "Where the model runs, such as cuda or mps."
 Device = Annotated[str | None, Option(metavar="DEVICE", help=_DEVICE, show_default="cpu")]
 WeightType = Annotated[DType | None, Option(help="Float type of the weights.", show_default="the checkpoint's")]
+_FUSED = "Whether known families run by the fused forward; else transformers runs all layers."
+Fused = Annotated[bool, Option("--fused/--no-fused", help=_FUSED)]
 _SAMPLER = "How tokens are chosen: greedy, multinomial, 'multinomial(temperature=0.7, top_p=0.9)'."
 Sampler = Annotated[str, Option(metavar="NAME", help=_SAMPLER)]
-_SEED = "Of the random numbers. A row's record depends on it and on its prompt alone."
+_SEED = "Seed of the random numbers. A record depends only on it and on its prompt."
 Seed = Annotated[int, Option(min=0, metavar="N", help=_SEED)]
-System = Annotated[str | None, Option(metavar="TEXT", help="How the model is to behave.")]
+System = Annotated[str | None, Option(metavar="TEXT", help="The system message.")]
 AnyOrder = Annotated[bool, Option("--any-order", help="Allow the members of an object in any order.")]
 Overwrite = Annotated[bool, Option("--overwrite", help="Replace OUT.jsonl if it exists.")]
-LineFormat = Annotated[InputFormat, Option(help="The format of INPUT; auto takes it from the name.")]
+LineFormat = Annotated[InputFormat, Option(help="The format of INPUT; auto infers it from the name.")]
 _PROGRESS = "A progress bar on the standard error."
 Progress = Annotated[bool | None, Option("--progress/--no-progress", help=_PROGRESS, show_default="on a terminal")]
-Verbose = Annotated[bool, Option("--verbose", "-v", help="Print what was chosen, such as the number of threads.")]
+Verbose = Annotated[
+    bool, Option("--verbose", "-v", help="Print choices that were made, such as the number of threads.")
+]
 
 
 @app.command("demo")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """Read the bundled messages with the bundled model.
+    """Read the bundled messages with the bundled model, or another.
 
     For each message three generators are chained on one state: its kind (choice), the record (JSON of a pydantic model) and
     the due date (regex). The table shows what each step cost: tokens fed to the model, tokens reused from the state, and
@@ -79,9 +66,10 @@ class DemoOptions:
     """
 
     # fmt: off
+    model: ModelName = None
     output: Annotated[Path, Option("--output", "-o", help="Where to write the records, one JSON object per line.")] = Path("records.jsonl")
     stream: Annotated[bool, Option("--stream",
-        help="Show each record while it is written: growing on a terminal, else a line for each field that is whole.")] = False
+        help="Show each record while it is written: growing on a terminal, otherwise a line for each complete field.")] = False
     # fmt: on
 
 
@@ -105,7 +93,7 @@ class ExtractOptions:
         "column), a .txt file (a message per line), or - for the standard input (JSON lines if the first line is a JSON object, else "
         "text).")]
     schema: Annotated[str, Option("--schema", "-s", metavar="FILE.json|module:Class",
-        help="What a record is: a JSON Schema file, or a pydantic model (module:Class, looked up in the current directory first, or "
+        help="The schema of a record: a JSON Schema file, or a pydantic model (module:Class, looked up in the current directory first, or "
         "FILE.py:Class).")]
     model: ModelName = None
     prompt: Annotated[Path | None, Option("--prompt", "-p", metavar="TEMPLATE.jinja",
@@ -115,12 +103,12 @@ class ExtractOptions:
     allow_missing: Annotated[list[str] | None, Option(metavar="NAME",
         help="A field that may be missing, null or blank in a row, as the template tests it; * for all. May be repeated.")] = None
     chat: Annotated[bool, Option("--chat",
-        help="The prompt is a message of the user, in the chat template of the model; the record is the reply.")] = False
+        help="Make the prompt a user message in the chat template of the model; the record is the reply.")] = False
     system: System = None
     output: Annotated[Path | None, Option("--output", "-o", metavar="OUT.jsonl|.csv|.parquet", show_default="standard output",
-        help="Where to write: lines of JSON, or a table, made when all rows are there.")] = None
+        help="Where to write: lines of JSON, or a table, which is written when all rows are done.")] = None
     resume: Annotated[bool, Option("--resume",
-        help="Continue OUT.jsonl: skip the rows that it has. Starts from the beginning if it does not exist.")] = False
+        help="Continue OUT.jsonl: skip the rows that it has. If it does not exist, start from the beginning.")] = False
     overwrite: Overwrite = False
     batch_size: Annotated[int, Option(min=1, metavar="N", help="Rows that run together.")] = 32
     max_tokens: Annotated[int | None, Option(min=1, metavar="N", show_default=str(DEFAULT_MAX_TOKENS),
@@ -130,23 +118,24 @@ class ExtractOptions:
     input_format: LineFormat = InputFormat.AUTO
     device: Device = None
     dtype: WeightType = None
-    whitespace: Annotated[Whitespace, Option(help="Spaces after : and , of the JSON that the model writes.")] = Whitespace.ONE_SPACE
+    fused: Fused = True
+    whitespace: Annotated[Whitespace, Option(help="Spaces after : and , in JSON.")] = "one_space"
     any_order: AnyOrder = False
     sampler: Sampler = "greedy"
     seed: Seed = 0
-    draft: Annotated[Draft, Option(help="Speculative decoding by prompt lookup: the same records in fewer forwards.")] = Draft.NONE
+    draft: Annotated[Draft, Option(help="Speculative decoding by prompt lookup: the same records in fewer forwards.")] = "none"
     thinking: Annotated[bool, Option("--thinking",
         help="Let the model think before each record, between the marks of its chat template, 2,048 tokens at most.")] = False
     samples: Annotated[int, Option(min=0, metavar="N",
-        help="Sample N more records for each row, and count for each value how many have the same.")] = 0
+        help="Sample N more records for each row, and count for each value how many agree.")] = 0
     details: Annotated[bool, Option("--details", help="Write log-probabilities, tokens and agreement with each record.")] = False
-    report: Annotated[Path | None, Option(metavar="FILE.html", help="Write a page on what came out, with what to look at first.")] = None
-    gold: Annotated[str | None, Option(metavar="NAME", help="The field of a row that holds the right record, for the report.")] = None
+    report: Annotated[Path | None, Option(metavar="FILE.html", help="Write a page about the results, and what to check first.")] = None
+    gold: Annotated[str | None, Option(metavar="NAME", help="The field of a row with the correct record, for the report.")] = None
     calibration: Annotated[Path | None, Option(metavar="FILE.json",
-        help="Curves from agreement to the probability that a value is right, which is written with it.")] = None
+        help="A calibration table: each value is written with its probability of being right.")] = None
     save_calibration: Annotated[Path | None, Option(metavar="FILE.json",
-        help="Learn that from --gold and --samples, for other messages.")] = None
-    workers: Annotated[int, Option(min=1, metavar="N", help="Processes that run the model, each with its own. More than one need Ray.")] = 1
+        help="Where to write a calibration table, learnt from --gold and --samples.")] = None
+    workers: Annotated[int, Option(min=1, metavar="N", help="Processes, each with its own model. More than one requires Ray.")] = 1
     ray_address: Annotated[str | None, Option(metavar="ADDRESS", show_default="this machine",
         help="A cluster of Ray, such as auto.")] = None
     progress: Progress = None
@@ -185,43 +174,44 @@ class ExtractOptions:
     @property
     def schema_options(self) -> dict[str, Any]:
         """The options of `fsm.json_schema`."""
-        return {"whitespace": self.whitespace.value, "key_order": "any" if self.any_order else "schema"}
+        return {"whitespace": self.whitespace, "key_order": "any" if self.any_order else "schema"}
 
 
 @app.command(
     "run",
-    short_help="Run a program that is a Jinja template.",
+    short_help="Run a program written as a Jinja template.",
     epilog="Example: outlines-cont run program.jinja --set text='Two lamps, please.'",
 )
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProgramOptions:
-    """Run a program that is a Jinja template: its text is written unchanged, and its generators continue it.
+    """Run a program written as a Jinja template: its text is written unchanged, and its generators continue it.
 
-    Without --rows its text is written to the standard output. With --rows many runs share the model, and a line of JSON is written for
-    each row, in their order: its fields, `_line`, and `output` (the text) and `captures`, or `error` with `type` and `message`.
+    Without --rows the text is written to the standard output. With --rows many runs share the model, and a line of JSON is written for
+    each row, in order: its fields, `_line`, and `output` (the text) and `captures`, or `error` with `type` and `message`.
 
     Exit status: 0 every run is complete, 1 some run failed, 2 nothing could run (one line tells the reason), 130 interrupted.
     """
 
     # fmt: off
     template: Annotated[Path, Argument(metavar="TEMPLATE.jinja",
-        help="A Jinja template with generators: gen, choice, json, grammar. Special tokens in its text are such tokens, those in values "
-        "are letters.")]
+        help="A Jinja template with generators: gen, choice, json, grammar. Special tokens in its text are control tokens, in values "
+        "they are letters.")]
     settings: Annotated[list[str] | None, Option("--set", metavar="NAME=VALUE",
         help="A value, a text; @FILE is the text of a file. May be repeated.")] = None
     rows: Annotated[str | None, Option("--rows", "-r", metavar="INPUT",
         help="Run once for each row: a .jsonl, .csv, .parquet or .txt file (a line is `text`), or - for the standard input. Its fields are "
         "values.")] = None
     output: Annotated[Path | None, Option("--output", "--out", "-o", metavar="OUT.jsonl", show_default="standard output",
-        help="Where the rows go.")] = None
+        help="Where to write the rows.")] = None
     overwrite: Overwrite = False
     as_json: Annotated[bool, Option("--json", help="Without --rows: write a line of JSON with the captures, not the text.")] = False
     input_format: LineFormat = InputFormat.AUTO
     model: ModelName = None
     device: Device = None
     dtype: WeightType = None
+    fused: Fused = True
     sampler: Sampler = "greedy"
-    seed: Annotated[int, Option(min=0, metavar="N", help="Of the random numbers; each row has its own.")] = 0
+    seed: Annotated[int, Option(min=0, metavar="N", help="Seed of the random numbers; each row has its own stream.")] = 0
     max_tokens: Annotated[int, Option(min=1, metavar="N", help="The most tokens of a run, the text of the template included.")] = 16_384
     progress: Progress = None
     verbose: Verbose = False
@@ -230,23 +220,23 @@ class ProgramOptions:
 
 @app.command(
     "schema",
-    short_help="Say how each keyword of a schema is enforced.",
+    short_help="Show how each keyword of a schema is enforced.",
     epilog="Example: outlines-cont schema order.json --draw order.svg",
 )
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemaOptions:
-    """Say how each keyword of a schema is enforced, and show an example.
+    """Show how each keyword of a schema is enforced, and an example.
 
-    `exact`: the automaton holds it. `checked`: the automaton allows more, the value is checked when it is complete and written
-    otherwise where it fails. `annotated`: it rejects nothing, though it looks as if it should. What cannot be read is refused with the
-    place and what to do.
+    `exact`: the automaton enforces it. `checked`: the automaton allows more; the value is checked when it is complete, and written
+    again if the check fails. `annotated`: it rejects nothing, though it looks as if it should. A schema that cannot be read is refused,
+    with the place and what to do.
 
     Exit status: 0, or 2 for a schema that is refused.
     """
 
     # fmt: off
-    source: Annotated[str, Argument(metavar="FILE.json|module:Class", help="What a record is, as for `extract`.")]
-    strict: Annotated[bool, Option("--strict", help="Reject what is not exact, and what looks misspelt.")] = False
+    source: Annotated[str, Argument(metavar="FILE.json|module:Class", help="The schema of a record, as for `extract`.")]
+    strict: Annotated[bool, Option("--strict", help="Refuse keywords that are not exact, and probable misspellings.")] = False
     any_order: AnyOrder = False
     draw: Annotated[Path | None, Option(metavar="FILE.svg", help="Write a picture of the automaton.")] = None
     # fmt: on
@@ -272,6 +262,7 @@ class ChatOptions:
     seed: Seed = 0
     device: Device = None
     dtype: WeightType = None
+    fused: Fused = True
     # fmt: on
 
 
@@ -293,12 +284,13 @@ class ServeOptions:
     # fmt: off
     model: Annotated[str | None, Argument(metavar="MODEL", show_default="the bundled one", help="A causal language model.")] = None
     port: Annotated[int, Option(min=0, max=65_535, metavar="N", help="The port; 0 takes a free one.")] = 8000
-    host: Annotated[str, Option(metavar="ADDRESS", help="Where to listen; 0.0.0.0 lets other machines in.")] = "127.0.0.1"
-    name: Annotated[str | None, Option(metavar="NAME", show_default="MODEL", help="What requests call the model.")] = None
-    max_requests: Annotated[int, Option(min=1, metavar="N", help="Requests answered at the same time; more get the status 429.")] = 256
-    max_tokens: Annotated[int, Option(min=1, metavar="N", help="The most tokens of a text, and the default.")] = 4_096
+    host: Annotated[str, Option(metavar="ADDRESS", help="The address to listen on; 0.0.0.0 admits other machines.")] = "127.0.0.1"
+    name: Annotated[str | None, Option(metavar="NAME", show_default="MODEL", help="The name of the model in requests.")] = None
+    max_requests: Annotated[int, Option(min=1, metavar="N", help="Requests answered at the same time; others get status 429.")] = 256
+    max_tokens: Annotated[int, Option(min=1, metavar="N", help="The most tokens of a text; also the default.")] = 4_096
     device: Device = None
     dtype: WeightType = None
+    fused: Fused = True
     # fmt: on
 
     @property

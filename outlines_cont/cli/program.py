@@ -62,7 +62,14 @@ def run_program(options: ProgramOptions) -> bool:
     tally = Tally(None if source is None else source.count())
     with progress_bar(tally, options.progress if source is not None else False) as show:
         num_rows = 1 if source is None else 8
-        model = load_model(options.model, options.device, options.dtype, num_rows=num_rows, verbose=options.verbose)
+        model = load_model(
+            options.model,
+            options.device,
+            options.dtype,
+            fused=options.fused,
+            num_rows=num_rows,
+            verbose=options.verbose,
+        )
         tally.loading_seconds = time.monotonic() - started
         given: dict[str, Any] = {
             "sampler": make_sampler(options.sampler),

@@ -5,10 +5,8 @@ A program is a job of the engine, as the calls of generators are. Imports `gener
 """
 
 from outlines_cont.budget import Budget
-from outlines_cont.control.controller import Controller
-from outlines_cont.control.program import Program, arun, run, start
-from outlines_cont.control.script import fixed, fork, gen, label, log, shared, stop, text_since
-from outlines_cont.control.script_driver import Label
+from outlines_cont.control.program import Controller, Program, arun, run, start
+from outlines_cont.control.script import Label, fixed, fork, gen, label, log, shared, stop, text_since
 from outlines_cont.errors import (
     BudgetError,
     CallbackTimeout,

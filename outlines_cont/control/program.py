@@ -1,36 +1,119 @@
 """`Program`: a controller or a script on one prompt, run as a job of the engine that all generators of the model share. `start` submits
 one; `run` and `arun` submit one, or one for each of several prompts, and return a `Result`, which has its forks. It advances in every step
 of that engine; samplers that search are refused, and states of several rows.
+
+`Controller`: a callback, as in AICI, that returns after each step the branches with which a sequence continues: tokens to rewind
+(`backtrack`), to append (`ff_tokens`, fast-forward), or a mask to sample under. Several branches fork the sequence with a deep copy of its
+controller (a function is shared), an empty list stops it; `ControllerDriver` raises `ScriptError` for invalid branches.
 """
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from typing import Any
+from itertools import chain
+from typing import Any, Self
 
 from outlines_cont import checks, generate
 from outlines_cont.budget import Budget
 from outlines_cont.checks import checked_bool, knows_its_options
-from outlines_cont.control.controller import Controller, ControllerDriver, MidProcess
-from outlines_cont.control.script_driver import Script, ScriptDriver
+from outlines_cont.control.script import Script, ScriptDriver
 from outlines_cont.engine.engine import Engine, engine_of
 from outlines_cont.engine.job import Task
-from outlines_cont.errors import OptionError, SampleMismatch
+from outlines_cont.errors import OptionError, ScriptError, shortened
 from outlines_cont.generation.options import checked_policies
 from outlines_cont.generation.prompt import Opened, open_prompt
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
+from outlines_cont.policies.branch import Branch, check_mask
 from outlines_cont.policies.policy import Policy
-from outlines_cont.programs.fork_program import Event, ForkDriver, forked_row
+from outlines_cont.programs.fork_program import Event, ForkDriver, ForkPlan, ForkView, forked_row
 from outlines_cont.programs.job import ProgramJob, Result
 from outlines_cont.programs.variables import Shared
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import Rng
-from outlines_cont.state.sequence_state import SequenceState
+from outlines_cont.state.sequence_state import SequenceState, only_row
+
+MidProcess = Callable[[int, int, list[int]], list[Branch]]
+
+
+class Controller(ABC):
+    """Controls a sequence. Derive from it, or pass a function with the arguments of `mid_process`.
+
+    It is called in a thread while the last tokens are being fed, never twice at the same time. Ends of text are tokens like all others:
+    the controller decides when to stop.
+    """
+
+    @abstractmethod
+    def mid_process(self, branch_index: int, last_backtrack: int, last_append: list[int]) -> list[Branch]:
+        """Return the next branch; several to fork, none to stop.
+
+        Args:
+            branch_index: the index of the branch that this sequence has followed, of those that were returned last.
+            last_backtrack: how many tokens were rewound since then.
+            last_append: the tokens that were appended after that; empty at the first call, and after a wait.
+        """
+
+    def fork(self) -> Self:
+        """Return the controller of a fork, a deep copy. Override it if attributes cannot be copied."""
+        try:
+            return copy.deepcopy(self)
+        except TypeError as error:
+            raise ScriptError(
+                f"expected a controller that can be copied for a fork, got {type(self).__name__} ({error}). Override its method `fork`."
+            ) from error
+
+
+class ControllerDriver(ForkDriver):
+    """Calls a controller for one fork, and checks its branches. All forks share a function that is a controller, and its state."""
+
+    speculates = True
+
+    def __init__(self, controller: Controller | MidProcess, vocab_size: int, branch_index: int = 0) -> None:
+        self._controller = controller
+        self._vocab_size = vocab_size
+        self._branch_index = branch_index
+
+    def call(self, view: ForkView) -> list[ForkPlan]:
+        """Return the branches of the controller, the first for this fork, the others with copies of it."""
+        view.spend_step()
+        controller = self._controller
+        mid_process = controller.mid_process if isinstance(controller, Controller) else controller
+        branches = mid_process(self._branch_index, view.backtracked, view.appended)
+        self._check(branches, view)
+        view.reserve(len(branches) - 1)
+        self._branch_index = 0
+        plans = [ForkPlan(self, branch) for branch in branches[:1]]
+        for index, branch in enumerate(branches[1:], 1):
+            fork = controller.fork() if isinstance(controller, Controller) else controller
+            plans.append(ForkPlan(ControllerDriver(fork, self._vocab_size, index), branch))
+        return plans
+
+    def _check(self, branches: object, view: ForkView) -> None:
+        if not isinstance(branches, Sequence) or not all(isinstance(branch, Branch) for branch in branches):
+            raise ScriptError(f"expected a list of `Branch` from the controller, got {shortened(repr(branches), 200)}")
+        room = len(view.token_ids) - 1
+        for branch in branches:
+            if branch.backtrack > room:
+                raise ScriptError(
+                    f"expected a controller to rewind at most {room} tokens, all but the first of the prompt, got {branch.backtrack}"
+                )
+            if branch.sample_mask is not None:
+                try:
+                    check_mask(branch.sample_mask, self._vocab_size, "sample_mask")
+                except ValueError as error:
+                    raise ScriptError(str(error)) from error
+            for token_id in chain.from_iterable(branch.ff_tokens):
+                if not 0 <= token_id < self._vocab_size:
+                    raise ScriptError(
+                        f"expected token ids from 0 to {self._vocab_size - 1} in `ff_tokens`, got {token_id}. "
+                        "Encode text with the tokenizer of the model."
+                    )
 
 
 class Program:
@@ -108,8 +191,8 @@ def start(
         policies: policies of everything that a script generates, such as `[policies.ban(["delve"])]`.
 
     Raises:
-        OptionError: the controller is not a controller, the sampler is a search, or the state has several batch entries.
-        SampleMismatch: the state has several samples.
+        OptionError: the controller is not a controller, or the sampler is a search.
+        SampleMismatch: the state has another number of rows than one.
         PromptTypeError, EmptyPrompt, ContextLengthError: the prompt cannot be continued.
     """
     chosen = generate.text(model, sampler=sampler).sampler  # with the checks of generators
@@ -217,12 +300,8 @@ def _prompts(model: LanguageModel, prompt: Any, rng: Rng) -> list[tuple[Any, Rng
 
 def _open_row(model: LanguageModel, prompt: str | SequenceState, rng: Rng) -> Opened:
     """Return the prompt as one row, or raise the error of a row that has failed."""
-    if isinstance(prompt, SequenceState) and len(prompt) != 1:
-        advice = (
-            f"expected a state of one row as the prompt of a program, got one of {prompt.batch_size} x {prompt.num_samples}. Start a "
-            "program for each row, `start(model, controller, state.take([(b, s)]))`; a program makes several rows of one by `fork`."
-        )
-        raise SampleMismatch(advice) if prompt.num_samples != 1 else OptionError(advice, "prompt")
+    if isinstance(prompt, SequenceState):
+        only_row(prompt, model, "a program, which makes several rows of one by `fork`")
     opened = open_prompt(model, prompt, 1, rng)
     if len(opened.rows) != 1:
         raise OptionError(f"expected one prompt, got {len(opened.rows)}. Start a program for each.", "prompt")

@@ -3,6 +3,6 @@
 engine; the model computes logits by its engine.
 """
 
-from outlines_cont.conversation.executor import BatchedExecutor, Conversation, Mark
+from outlines_cont.conversation.executor import BatchedExecutor, Conversation, GuidedConversation, Mark, guide
 
-__all__ = ["BatchedExecutor", "Conversation", "Mark"]
+__all__ = ["BatchedExecutor", "Conversation", "GuidedConversation", "Mark", "guide"]

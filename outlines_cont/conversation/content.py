@@ -4,35 +4,49 @@ were fed (the rest is the pending request), and the constraint on what follows. 
 `ConversationConstraint`: a token FSM in the state to which the tokens from some index on lead (`TokenNotAllowed` where they fail), up to
 an end of text, after which every token is allowed. Of that of a loaded file only the index is known: `ConstraintRequired` until it is
 set again.
+
+`drawn`: draws one token after each of several contents from their logits, or from given scores, under their constraints and a mask, as
+one batch with the random stream of each, and appends it with its log-probabilities by the model and as drawn. Where one cannot be
+drawn, none is: `DeadEnd` (no allowed token has a probability), `InvalidLogits`.
 """
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from operator import index
 from typing import Any
 
+import torch
+
 from fsm import Expression, TokenFSM
 from fsm.errors import stacklevel_of_user
 from fsm.expression import lift
+from outlines_cont.checks import check
+from outlines_cont.engine.drawing.draw_plan import draw_with, drawing_of
+from outlines_cont.engine.drawing.masking import Masker
+from outlines_cont.engine.row import invalid_logits
 from outlines_cont.errors import (
     ConstraintRequired,
     ConstraintWarning,
+    DeadEnd,
     EmptyPrompt,
-    ModelMismatch,
     OptionError,
     PromptTypeError,
 )
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.row import RowKV
-from outlines_cont.policies.branch import TokenSet
+from outlines_cont.meter import Meter
+from outlines_cont.policies.branch import TokenSet, check_mask
 from outlines_cont.policies.constraint import Constraint
+from outlines_cont.samplers import greedy
+from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import RandomStream
-from outlines_cont.state.row import StateRow
-from outlines_cont.state.sequence_state import SequenceState
-from outlines_cont.state.tokens import Tokens, checked_given, prompt_ids, prompt_row
+from outlines_cont.state.row import GENERATED, StateRow
+from outlines_cont.state.sequence_state import SequenceState, only_row
+from outlines_cont.state.tokens import Tokens, check_length, checked_given, prompt_ids, prompt_row
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,7 +146,7 @@ class Content:
         """Return the content with text, ids, or the tokens of a state after it; see `Conversation.prompt`."""
         state, row, model = self.state, self.row, self.state.model
         if isinstance(prompt, SequenceState):
-            taken = replace(only_row(prompt, model), stream=row.stream)
+            taken = replace(given_row(prompt, model), stream=row.stream)
             if not row.token_ids:
                 return replace(self.longer(taken), num_fed=len(taken.token_ids) - taken.pending)
         elif prompt == []:
@@ -186,18 +200,9 @@ def checked_ids(prompt: int | Iterable[int], vocab_size: int) -> list[int]:
     return token_ids
 
 
-def only_row(state: SequenceState, model: LanguageModel) -> StateRow:
-    """Return the row of a state of `model`; `OptionError` for another number of rows, or a row that has failed."""
-    if state.model is not model:
-        raise ModelMismatch(
-            f"expected a state of the executor's model {model!r}, got one of {state.model!r}. "
-            "Prompt its text instead: `conversation.prompt(str(state))`."
-        )
-    if len(state) != 1:
-        raise OptionError(
-            f"expected a state of one row, got one of {len(state)}. `state.take([(b, s)])` picks one.", "state"
-        )
-    row = state.rows[0][0]
+def given_row(state: SequenceState, model: LanguageModel) -> StateRow:
+    """Return the row of a state of one row of `model`; `OptionError` if it has failed."""
+    row = only_row(state, model, "a conversation")
     if row.error is not None:
         raise OptionError(f"expected a state that has not failed, got one with {row.error!r}", "state")
     return row
@@ -236,4 +241,113 @@ def _warn_of_lifting(constraint: ConversationConstraint, start: int) -> None:
         "without a warning.",
         ConstraintWarning,
         stacklevel=stacklevel_of_user(),
+    )
+
+
+_TAIL_TOKENS = 8
+
+
+def drawn(
+    contents: Sequence[Content],
+    sampler: Sampler,
+    mask: TokenSet,
+    scores: torch.Tensor | None,
+    masker: Masker,
+    *,
+    append: bool,
+) -> list[tuple[int, Content]]:
+    """Return the token that is drawn for each of R contents, one or more, and the content after it.
+
+    The content has advanced its random stream, and has the token with `append`.
+
+    Args:
+        contents: of one model, with known logits; they are not changed.
+        sampler: draws one token.
+        mask: the tokens that may be drawn; the constraint of each content applies, too.
+        scores: (R, V) to draw from instead of the logits.
+        masker: applies the masks.
+        append: whether the tokens are appended.
+
+    Raises:
+        OptionError: `scores` have another shape or type than the logits.
+        ConstraintRequired: the constraint of a content is not known.
+        InvalidLogits, DeadEnd: nothing can be drawn for one of the contents.
+        ContextLengthError: one has no room for another token.
+    """
+    model, rows = contents[0].state.model, [content.row for content in contents]
+    logits = torch.stack([row.logits for row in rows if row.logits is not None])
+    _check_scores(scores, logits)
+    for row in rows if append else ():
+        check_length(model, row.token_ids, "conversation")
+    masks = [content.constraint.mask & mask for content in contents]
+    drawing = drawing_of(sampler)
+    streams = [row.stream.open() for row in rows]
+    uniforms = [stream.draw() for stream in streams] if drawing.needs_random else None
+    masked = masker.masked(logits if scores is None else scores, masks)
+    draws = draw_with(drawing, masked, uniforms, [drawing.counts_of(row) for row in rows])
+    norm = logits.logsumexp(dim=-1)
+    logprobs = logits.gather(-1, draws.token_ids[:, None])[:, 0] - norm
+    table = torch.stack([norm, logprobs, draws.logprobs.to(norm)]).T.tolist()
+    for row, (total, _, sampling_logprob) in zip(rows, table, strict=True):
+        _check_draw(model, row, total, sampling_logprob)
+    model.count(Meter(sampled_tokens=len(rows)))
+    found = []
+    for content, row, stream, token_id, (_, logprob, sampling_logprob) in zip(
+        contents, rows, streams, draws.token_ids.tolist(), table, strict=True
+    ):
+        after = replace(row, stream=stream.close())
+        if append:
+            after = replace(
+                after.append([token_id], reset=False),
+                kinds=row.kinds + GENERATED,
+                logprobs=(*row.logprobs, logprob),
+                sampling_logprobs=(*row.sampling_logprobs, sampling_logprob),
+                finish_reason="",
+                value=None,
+                surprise_start=row.next_surprise_start if drawing.follows_surprise else None,
+            )
+        found.append((token_id, content.longer(after)))
+    return found
+
+
+def checked_sampler(sampler: Sampler | None) -> Sampler:
+    """Return a sampler, `greedy()` for None; `OptionError` if it draws several tokens, or is a search."""
+    is_sampler = hasattr(sampler, "sample")
+    holds = sampler is None or (is_sampler and (sampler.num_samples or 1) == 1)
+    advice = "For several samples write `conversation.fork(n)`." if is_sampler else ""
+    check("sampler", sampler, holds, "a sampler that draws one token, such as `samplers.multinomial()`,", advice)
+    return greedy() if sampler is None else sampler
+
+
+def checked_mask(mask: TokenSet | None, vocab_size: int) -> TokenSet:
+    """Return a mask, that of all tokens for None; `OptionError` if it is not one of the vocabulary."""
+    try:
+        check_mask(TokenSet.all if mask is None else mask, vocab_size, "mask")
+    except (TypeError, ValueError) as error:
+        raise OptionError(f"{error} None is for all tokens.", "mask") from error
+    return TokenSet.all if mask is None else mask
+
+
+def _check_draw(model: LanguageModel, row: StateRow, total: float, sampling_logprob: float) -> None:
+    if math.isfinite(total) and math.isfinite(sampling_logprob):
+        return
+    after = f"{len(row.token_ids)} tokens (...{model.tokenizer.decode(row.token_ids[-_TAIL_TOKENS:])!r})"
+    if not math.isfinite(total):
+        raise invalid_logits(after)
+    raise DeadEnd(
+        f"no token that may be drawn has a probability after {after}. Loosen the mask or the constraint; a constraint that "
+        "is fulfilled needs a model with an end-of-sequence token, or `constrain(None)`."
+    )
+
+
+def _check_scores(scores: torch.Tensor | None, logits: torch.Tensor) -> None:
+    is_tensor = isinstance(scores, torch.Tensor)
+    if scores is None or (
+        is_tensor and scores.shape == logits.shape and scores.dtype in (torch.float32, torch.float64)
+    ):
+        return
+    got = f"one of shape {tuple(scores.shape)} and {scores.dtype}" if is_tensor else type(scores).__name__
+    raise OptionError(
+        f"expected a tensor of float32 or float64 of shape {tuple(logits.shape)} as `scores`, a row for each conversation, got {got}.",
+        "scores",
     )

@@ -6,6 +6,10 @@ model that does not support left-padded batches takes a forward per conversation
 call replaces. `Mark`: a position to go back to. Forks and marks share the KV cache; recent logits are kept up to a byte limit, so that a
 rewind often costs no forward. `drop` is exact, or shifts keys (an approximation). A file has the index where a constraint began, not the
 constraint. Both classes are here, as a conversation is fed and drawn for by its executor.
+
+`guide`: classifier-free guidance step by step over two conversations or states: the next token is drawn from log p(negative) + scale *
+(log p(positive) - log p(negative)), with constraint and random numbers of the positive, and appended to both conversations (states are
+copied). Scale 1 is the positive context alone, a larger one avoids the negative. In a call of a generator, `Guidance` does the same.
 """
 
 from __future__ import annotations
@@ -24,16 +28,17 @@ import torch
 
 from fsm import Expression
 from outlines_cont.checks import check, check_int, check_model, is_int
-from outlines_cont.conversation.content import Content, checked_ids, only_row
-from outlines_cont.conversation.draw import checked_mask, checked_sampler, drawn
+from outlines_cont.conversation.content import Content, checked_ids, checked_mask, checked_sampler, drawn, given_row
 from outlines_cont.conversation.rotary import Rotary
 from outlines_cont.engine.drawing.kept_logits import MAX_KEPT_BYTES, KeptLogits
 from outlines_cont.engine.drawing.masking import Masker
-from outlines_cont.errors import ClosedError, InferenceRequired, OptionError, PromptRequired
+from outlines_cont.engine.guidance import check_scale, guided_logits
+from outlines_cont.errors import ClosedError, InferenceRequired, ModelMismatch, OptionError, PromptRequired
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.prefix_cache import num_common
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import TokenSet
+from outlines_cont.policies.stop import FreeText
 from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import RandomStream, open_seeds
 from outlines_cont.state.file import load_state, save_state
@@ -149,11 +154,12 @@ class Conversation:
         Raises:
             ClosedError: the conversation is closed.
             PromptTypeError: something else.
-            OptionError: an id is out of range, or a state has other than one row, or one that failed.
-            ModelMismatch: the state belongs to another model.
+            OptionError: an id is out of range, or the row of a state has failed.
+            ModelMismatch, SampleMismatch: the state belongs to another model, or has another number of rows.
             ContextLengthError: the context of the model is too short.
             fsm.TokenNotAllowed: a token breaks the constraint.
-            After an error nothing has changed.
+
+        After an error nothing has changed.
         """
         with self._executor.lock:
             if not isinstance(prompt, str | Tokens | SequenceState):
@@ -174,7 +180,8 @@ class Conversation:
             OptionError: it is neither an expression nor a text.
             fsm.EmptyLanguage, fsm.VocabularyGap: no text satisfies it, or none that the model can spell.
             fsm.TokenNotAllowed: the text before the conversation was saved breaks it.
-            After an error nothing has changed.
+
+        After an error nothing has changed.
         """
         is_language = isinstance(expression, Expression | str | None)
         check("expression", expression, is_language, "an expression such as `fsm.regex(...)`, a text or None")
@@ -316,7 +323,8 @@ class Conversation:
         after it, begins at `start`.
 
         Args:
-            start, stop: 0 <= start <= stop <= number of tokens.
+            start: the index of the first token that is removed, 0 <= start <= stop.
+            stop: the index after the last one, at most the number of tokens.
             mode: `recompute` feeds the tokens after them again, and is exact. `shift` rotates the keys of these to their new positions
                 (RoPE) and feeds the last token only: an approximation, because deeper layers were computed with the removed tokens;
                 `is_approximate` is True then.
@@ -574,15 +582,14 @@ class BatchedExecutor:
         Raises:
             StateFileError: the file is missing, cut, altered, or something else.
             StateMismatch: it belongs to another model or tokenizer.
-            OptionError: it has several rows; load those with `SequenceState.load`.
+            SampleMismatch: it has several rows; load those with `SequenceState.load`.
             ClosedError: the executor is closed.
         """
         with self.lock:
             self._check_open()
             rows, seed, start = load_state(path, self.model)
-            row = only_row(SequenceState(self.model, rows, seed), self.model)
-            content = Content.of(row, self.model, start)
-            return Conversation(self, next(self._numbers), content)
+            row = given_row(SequenceState(self.model, rows, seed), self.model)
+            return Conversation(self, next(self._numbers), Content.of(row, self.model, start))
 
     def close(self) -> None:
         """Close all conversations; none can be created after it. Closing again does nothing."""
@@ -664,3 +671,100 @@ def _indices(at: Any, length: int) -> list[int]:
         if isinstance(item, bool) or not hasattr(item, "__index__") or not -length <= index(item) < length:
             raise IndexError(f"expected the index of one of {length} tokens, or a range of them, as `at`, got {at!r}")
     return [index(item) % length for item in items]
+
+
+@dataclass(eq=False, repr=False)
+class GuidedConversation:
+    """Two conversations that get the same tokens, drawn by classifier-free guidance. Make one with `guide`.
+
+    Attributes:
+        positive: the context to follow; its random numbers and its constraint are used.
+        negative: the context to avoid, or to weaken.
+        scale: the weight of their difference; 0 is the negative context alone, 1 the positive.
+    """
+
+    positive: Conversation
+    negative: Conversation
+    scale: float
+
+    def infer(self) -> None:
+        """Feed what is pending of both, in one forward. `executor.infer()` does it, too."""
+        with self.positive._executor.lock:
+            for conversation in (self.positive, self.negative):
+                conversation._checked_length()
+            self.positive._executor._feed([self.positive, self.negative])
+
+    def scores(self) -> torch.Tensor:
+        """Return the (V,) logits from which the next token is drawn; their softmax is the guided distribution.
+
+        Minus infinity where the positive context has it. Where only the negative one has it the log-probability is the
+        positive's.
+
+        Raises:
+            PromptRequired, InferenceRequired: call `prompt` on both, or `infer`, first.
+        """
+        positive, negative = (one.logits() for one in (self.positive, self.negative))
+        return positive.log_softmax(-1) if self.scale == 1 else guided_logits(positive, negative, self.scale)
+
+    def sample(self, sampler: Sampler | None = None, *, mask: TokenSet | None = None) -> int:
+        """Return a token id drawn from `scores`; see `Conversation.sample`."""
+        with self.positive._executor.lock:
+            return self.positive.sample(sampler, mask=mask, scores=self.scores())
+
+    def step(self, sampler: Sampler | None = None, *, mask: TokenSet | None = None) -> int:
+        """The same as `sample`, and append the token to both; the log-probability is that of the positive one."""
+        with self.positive._executor.lock:
+            token_id = self.positive.step(sampler, mask=mask, scores=self.scores())
+            try:
+                self.negative.prompt(token_id)
+            except BaseException:
+                self.positive.rewind(1)
+                raise
+            return token_id
+
+    def write(self, max_tokens: int, sampler: Sampler | None = None, *, mask: TokenSet | None = None) -> SequenceState:
+        """Generate at most `max_tokens` up to an end of text, and return the state of the positive conversation.
+
+        `sampler` is `samplers.greedy()` for None; `mask` is for all tokens, None for every token that has text and ends of text.
+        """
+        model = self.positive._executor.model
+        chosen = FreeText.of_model(model).token_ids if mask is None else mask
+        for _ in range(max_tokens):
+            self.infer()
+            if self.step(sampler, mask=chosen) in model.eos_token_ids:
+                # The end of a text is not one of its tokens.
+                self.positive.rewind(1)
+                self.negative.rewind(1)
+                break
+        return self.positive.state
+
+
+def guide(
+    positive: Conversation | SequenceState, negative: Conversation | SequenceState, scale: float = 1.5
+) -> GuidedConversation:
+    """Return two contexts as one, to be continued together.
+
+    Args:
+        positive: a conversation, to which the tokens are appended, or a state, which is not changed.
+        negative: the same, of the same model; two conversations must belong to one executor.
+        scale: 0 is the negative context alone, 1 the positive one alone, and more avoids what is likely in the negative one.
+
+    Raises:
+        OptionError: `scale` is not a finite number, both are the same conversation, or their executors differ.
+        ModelMismatch: they belong to different models.
+    """
+    check_scale(scale)
+    contexts = (positive, negative)
+    for context in contexts:
+        if not isinstance(context, Conversation | SequenceState):
+            raise OptionError(f"expected conversations or states to guide, got {type(context).__name__}", "positive")
+    given = [context for context in contexts if isinstance(context, Conversation)]
+    if len(given) == 2 and (given[0] is given[1] or given[0]._executor is not given[1]._executor):
+        told = "expected two different conversations of one executor, such as a conversation and its fork, or a state of its model"
+        raise OptionError(told, "negative")
+    found = [context._executor.model if isinstance(context, Conversation) else context.model for context in contexts]
+    if found[0] is not found[1]:
+        raise ModelMismatch(f"expected two contexts of one model, got one of {found[0]!r} and one of {found[1]!r}")
+    executor = given[0]._executor if given else BatchedExecutor(found[0], kept_logits_bytes=0)
+    first, second = (one if isinstance(one, Conversation) else executor.create(one) for one in contexts)
+    return GuidedConversation(first, second, scale)

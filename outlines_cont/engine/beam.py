@@ -27,7 +27,7 @@ from outlines_cont.device import upload
 from outlines_cont.engine.drawing.drawing import Draw
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row
-from outlines_cont.engine.steering import take
+from outlines_cont.engine.steering import has_room, take
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import Exit
 from outlines_cont.samplers import BeamSearch
@@ -214,6 +214,7 @@ class BeamJob(Job):
         is_allowed = torch.zeros(len(ways), dtype=torch.bool)
         is_allowed[of_way[is_open]] = True
         logs[~is_allowed] = -torch.inf
+        logs[[not has_room(row, way) for way in ways]] = -torch.inf
         best = logs.topk(min(self._search.beams, len(ways)))
         found = [
             (ways[index], Draw(int(token_ids[((of_way == index) & is_open).numpy()][0]), log, log))
@@ -240,7 +241,7 @@ class BeamJob(Job):
         self._entry = {id(row): entry for row, (_, _, entry) in zip(rows, continued, strict=True)}
         for row, (_, draw, _) in zip(rows, continued, strict=True):
             if draw is not None:
-                take(row, draw)
+                take(row, *draw)
         return [(source, row) for row, (source, _, _) in zip(rows, continued, strict=True)]
 
 

@@ -201,7 +201,7 @@ class Engine:
         job.is_cancelled = True
         with self.lock:
             if self._recovery.checkpoint is None:  # else this thread is in a step
-                with self._recovery.transaction():
+                with self._recovery:
                     self._scheduler.remove_cancelled()
 
     def advance(self, job: Job) -> None:
@@ -308,7 +308,7 @@ class Engine:
         with self.lock, torch.inference_mode():
             started = perf_counter()
             try:
-                with self._recovery.transaction() as checkpoint:  # registers new jobs
+                with self._recovery as checkpoint:  # registers new jobs
                     self._scheduler.remove_cancelled()
                     self._scheduler.admit(checkpoint.add)
                     self._plan()
@@ -326,7 +326,8 @@ class Engine:
     def _plan(self) -> None:
         """Plan every row, and remove those that have ended; then call the controllers of jobs."""
         self._plan_rows()
-        self._calls_ended.clear()
+        if self._calls_ended.is_set():
+            self._calls_ended.clear()
         calling = [job for job in self._scheduler.jobs if job.start_calls(self._calls_ended.set)]
         if not calling:
             return
@@ -342,6 +343,8 @@ class Engine:
 
     def _note_pauses(self) -> None:
         """Tell jobs of the rows that have ended their piece, and stay in their batch."""
+        if not any(job.stays for job in self._scheduler.jobs):
+            return
         for batch in self._scheduler.batches:
             for row in batch.rows:
                 if row.job.stays and not row.job.is_over:
@@ -352,18 +355,22 @@ class Engine:
     def _step_batch(self, batch: RunningBatch) -> bool:
         """Draft, feed, execute what controllers have returned, and draw for one batch; return whether anything was done."""
         self._speculation.draft(batch.rows)
+        lazy = _lazy(batch)
         started, forwards = perf_counter(), self._scheduler.counts.forwards
-        logits = self._feed(batch)
+        logits = self._feed(batch, lazy)
         has_fed = self._scheduler.counts.forwards > forwards
-        calling = list(dict.fromkeys(row.job for row in batch.rows if row.job.is_calling))
+        calling = [job for job in self._scheduler.jobs if job.is_calling]
+        if calling:
+            calling = list(dict.fromkeys(row.job for row in batch.rows if row.job.is_calling))
         if calling:
             batch.read_scores()  # which controllers may read
         # A short wait for controllers saves a step; a long one would delay the other rows.
         has_returned = bool(calling) and self._finish_calls(calling, (perf_counter() - started) * _PATIENCE)
-        for row in batch.rows:
-            if row.piece.draft is not None or isinstance(row.piece.mask, LazyTokenSet):
-                row.make_masks()
-        ready = [row for row in batch.rows if row.is_ready and not row.job.is_calling]
+        for row in _lazy(batch) if has_returned else lazy:
+            row.make_masks()
+        ready = batch.rows
+        if logits is None or lazy or calling:
+            ready = [row for row in batch.rows if row.is_ready and not row.job.is_calling]
         if ready:
             self._draw(batch, ready, logits, is_timed=has_fed and not calling)
         else:
@@ -373,8 +380,8 @@ class Engine:
                 job.refuse_deadlock()
         return bool(ready) or has_returned or has_fed
 
-    def _feed(self, batch: RunningBatch) -> torch.Tensor | None:
-        """Feed pending tokens while lazy masks are computed. On failure, bisect the batch until the failing row is alone.
+    def _feed(self, batch: RunningBatch, lazy: Sequence[Row]) -> torch.Tensor | None:
+        """Feed pending tokens while the masks of `lazy` rows are computed. On failure, bisect the batch until the failing row is alone.
 
         Returns:
             (R, V) logits if every row has one position to draw from; else None, and rows have their own.
@@ -384,9 +391,8 @@ class Engine:
         self._stats.rows += len(batch.rows)
         started = perf_counter()
         try:
-            lazy = [
-                row for row in batch.rows if row.piece.draft is not None or isinstance(row.piece.mask, LazyTokenSet)
-            ]
+            if not lazy:
+                return batch.feed(self.max_batch_tokens)
             with overlap_mask_computation([mask for row in lazy for mask in row.next_masks], self.model.device):
                 return batch.feed(self.max_batch_tokens)
         except Exception as error:
@@ -444,14 +450,19 @@ class Engine:
         """Add the work of the step to all counters, and remove the jobs that are over."""
         self._stats.steps += 1
         self._stats.seconds += seconds
-        scheduler = self._scheduler
+        scheduler, work = self._scheduler, Meter()
+        scheduler.counts.move(work)
         for job in scheduler.jobs:
             job.account()
-        for counts in [scheduler.counts, *(job.counts for job in scheduler.jobs)]:
-            self.model.count(counts)
-            self._stats.work.add(counts)
-            counts.clear()
+            job.counts.move(work)
+        self.model.count(work)
+        self._stats.work.add(work)
         scheduler.jobs = [job for job in scheduler.jobs if not job.is_over]
+
+
+def _lazy(batch: RunningBatch) -> list[Row]:
+    """Return the rows with masks that may not be computed yet."""
+    return [row for row in batch.rows if row.piece.draft is not None or isinstance(row.piece.mask, LazyTokenSet)]
 
 
 def engine_of(model: LanguageModel) -> Engine:

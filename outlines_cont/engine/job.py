@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -185,7 +184,7 @@ class Checkpoint:
 
 
 class Recovery:
-    """Rolls back steps after errors and interrupts; `checkpoint` is None between two steps."""
+    """Rolls back steps, its `with` blocks, after errors and interrupts; `checkpoint` is None between two steps."""
 
     def __init__(self, begin: Callable[[], Checkpoint], roll_back: Callable[[Checkpoint], None]) -> None:
         """`begin` returns the checkpoint of a step; `roll_back` restores it."""
@@ -193,9 +192,8 @@ class Recovery:
         self._begin, self._roll_back = begin, roll_back
         self._thread: int | None = None  # the thread that takes a step
 
-    @contextmanager
-    def transaction(self) -> Iterator[Checkpoint]:
-        """Run the body as a transaction, after the roll-back of one that was interrupted; yield its checkpoint.
+    def __enter__(self) -> Checkpoint:
+        """Begin a transaction, after the roll-back of one that was interrupted; return its checkpoint.
 
         Raises:
             UnsupportedBranch: the thread is in a transaction.
@@ -209,11 +207,17 @@ class Recovery:
         self._thread = threading.get_ident()
         try:
             self.checkpoint = self._begin()
-            yield self.checkpoint
-            self.checkpoint = None
         except BaseException:
-            self.undo()
+            self._thread = None
             raise
+        return self.checkpoint
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        """Commit the transaction, or roll it back after an error."""
+        try:
+            if kind is not None:
+                self.undo()
+            self.checkpoint = None
         finally:
             self._thread = None
 

@@ -9,7 +9,7 @@ nothing else is allowed. `room`: how many tokens may follow.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, NamedTuple, Self
@@ -18,7 +18,7 @@ from outlines_cont.engine.drafting.row_draft import Drafter, RowDraft
 from outlines_cont.engine.drawing.draw_plan import drawing_of, tempered
 from outlines_cont.engine.drawing.drawing import Drawing
 from outlines_cont.engine.guidance import GuidedSequence, NegativeSequence
-from outlines_cont.engine.policy_states import PolicyStates
+from outlines_cont.engine.policy_states import PolicyStates, SavedPolicies
 from outlines_cont.immutable import shallow_copy, with_attributes
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import Exits, LazyTokenSet, TokenSet, check_mask
@@ -54,9 +54,9 @@ class RowLimits:
     min_length: int = 0  # below it no end is drawn, unless nothing else is allowed
     max_length: int | None = None  # the most tokens of the row; None for any number
     max_written: int | None = None  # the same without healed tokens, if the end of the prompt is healed
-    _known: dict[int, SampleMask] = field(
+    known: dict[int, SampleMask] = field(
         default_factory=dict, repr=False
-    )  # by the id of the mask; shared by all rows with the same ends
+    )  # masks as they are sampled under, by id, unless the row is too short; shared by all rows with the same ends
 
     @classmethod
     def of(cls, model: LanguageModel, stop_token_ids: Sequence[int]) -> Self:
@@ -76,7 +76,7 @@ class RowLimits:
 
     def without_ends(self) -> Self:
         """Return the same where ends of text are tokens like all others."""
-        return replace(self, end_ids=frozenset(), eos=TokenSet.none, not_eos=TokenSet.all, _known={})
+        return replace(self, end_ids=frozenset(), eos=TokenSet.none, not_eos=TokenSet.all, known={})
 
     def up_to(self, length: int | None) -> Self:
         """Return the same with a maximal length of `length` (None for any), or that of the context if smaller."""
@@ -85,19 +85,17 @@ class RowLimits:
 
     def sampled(self, mask: TokenSet, vocab_size: int, *, is_short: bool) -> SampleMask:
         """Return a mask with the stop tokens where the model may end the text; without ends in a row that is too short, unless it has
-        nothing else. Remembered, as policies return the same sets again.
+        nothing else. It joins `known`, as policies return the same sets again.
 
         Raises `TypeError` for what is not a `TokenSet`, and `ValueError` for an id of `vocab_size` or more.
         """
-        known = None if is_short else self._known.get(id(mask))
-        if known is None:
-            check_mask(mask, vocab_size, "sample_mask")
-            known = self._sampled(mask, is_short=is_short)
-            if not is_short and not isinstance(mask, LazyTokenSet):
-                if len(self._known) >= _NUM_MASKS:
-                    self._known.clear()
-                self._known[id(mask)] = known  # it holds the mask, so that no other one has its id
-        return known
+        check_mask(mask, vocab_size, "sample_mask")
+        sampled = self._sampled(mask, is_short=is_short)
+        if not is_short and not isinstance(mask, LazyTokenSet):
+            if len(self.known) >= _NUM_MASKS:
+                self.known.clear()
+            self.known[id(mask)] = sampled  # it holds the mask, so that no other one has its id
+        return sampled
 
     def _sampled(self, given: TokenSet, *, is_short: bool) -> SampleMask:
         mask = given
@@ -171,6 +169,10 @@ class Piece:
         return drawing
 
 
+SavedPiece = tuple[dict[str, Any], SavedPolicies]
+"""A running piece as it was: its attributes, and its policies."""
+
+
 class RunningPiece:
     """A piece that a row is writing.
 
@@ -182,12 +184,14 @@ class RunningPiece:
         draft: its speculative decoding, if there is any.
         negative: its negative prompt, if it is guided.
         mask, sequences, temperature, exits: of the next sample, see `Branch`; a temperature of None is that of the piece.
+        next_drawing: how that is drawn; None if it was not determined yet.
         owed: forced tokens that a limit has cut off.
         given: the row as it was given, if token healing has removed its last tokens.
         finish_reason, stop: why the piece has ended, empty until then; the stop text or stop token, if one did.
         ends_row: whether the row ends with the piece; if not, its program decides what follows.
         error: what the piece has failed with, if the row goes on.
         thoughts: what the model has thought before the piece, or thinks in it; None without thinking.
+        drafted, reused: see `WrittenPiece`.
     """
 
     def __init__(self, piece: Piece, written: WrittenPiece, text: PieceText, length: int, *, ends_row: bool) -> None:
@@ -203,6 +207,7 @@ class RunningPiece:
         self.negative: NegativeSequence | None = None
         self.mask, self.sequences = TokenSet.all, list[list[int]]()  # sequences: see `Branch`
         self.temperature: float | None = None
+        self.next_drawing: Drawing | None = None
         self.exits: Exits | None = None
         self.owed = list(written.owed)
         self.given: StateRow | None = None
@@ -211,6 +216,7 @@ class RunningPiece:
         self.stop: str | int | None = None
         self.error: Exception | None = None
         self.thoughts: Thoughts | None = written.thoughts
+        self.drafted, self.reused = written.drafted, 0
 
     def guide(self, negative: NegativeSequence) -> None:
         """Guide the piece by a negative prompt; it ends where one of both sequences has reached the end of the context."""
@@ -233,6 +239,11 @@ class RunningPiece:
     def drawing(self, temperature: float | None = None) -> Drawing:
         """Return the drawing at a temperature; None for that of the piece."""
         return self.spec.drawing(temperature)
+
+    def find_drawing(self) -> Drawing:
+        """Determine how the next token is drawn."""
+        self.next_drawing = self.spec.drawing(self.temperature)
+        return self.next_drawing
 
     def final_until(self, token_ids: Sequence[int]) -> TextPosition:
         """Return the position up to which the text is final in a row with these tokens."""
@@ -257,6 +268,7 @@ class RunningPiece:
 
     def cut(self, length: int) -> None:
         """Note that only the first `length` tokens of the row remain."""
+        self.drafted &= (1 << length - self.text.start) - 1
         if self.draft is not None:
             self.draft.cut(length)
         if self.negative is not None:
@@ -270,20 +282,16 @@ class RunningPiece:
         other.negative = None if self.negative is None else self.negative.fork(row)
         return other
 
-    def checkpoint(self) -> Callable[[], RunningPiece]:
-        """Return a function that returns the piece as it is now, any number of times."""
-        now, policies = vars(self).copy(), self.policies.checkpoint()
-
-        def restored() -> RunningPiece:
-            piece = with_attributes(RunningPiece, now)
-            piece.policies = policies()
-            if piece.draft is not None:
-                piece.draft.forget()
-            if piece.negative is not None:
-                piece.negative.restore()
-            return piece
-
-        return restored
+    @classmethod
+    def restored(cls, saved: SavedPiece) -> RunningPiece:
+        """Return a piece as it was saved, any number of times."""
+        piece = with_attributes(cls, saved[0])
+        piece.policies = PolicyStates.restored(saved[1])
+        if piece.draft is not None:
+            piece.draft.forget()
+        if piece.negative is not None:
+            piece.negative.restore()
+        return piece
 
     def record(self) -> WrittenPiece:
         """Return what is needed to resume the piece."""
@@ -296,4 +304,6 @@ class RunningPiece:
             stop=self.stop,
             healed=len(self.text.healed),
             thoughts=self.thoughts,
+            drafted=self.drafted,
+            reused=self.reused,
         )

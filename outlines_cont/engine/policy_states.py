@@ -5,7 +5,7 @@ refused raises or accepts. Rewinds that exclude nothing and make no progress are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, Protocol, Self
 
 from outlines_cont.errors import DeadEnd, UnsupportedBranch
@@ -28,6 +28,10 @@ class RewindableRow(RowView, Protocol):
 
     def rewind(self, count: int) -> None:
         """Remove the last `count` tokens."""
+
+
+SavedPolicies = tuple[dict[str, Any], list[tuple[PolicyState, list[Any], int, int]]]
+"""The policies of a row as they were: their attributes, and of each state its stack, with its length, and its retries."""
 
 
 class PolicyStates:
@@ -61,17 +65,16 @@ class PolicyStates:
         other.states = [state.fork() for state in self.states]
         return other
 
-    def checkpoint(self) -> Callable[[], PolicyStates]:
-        """Return a function that returns the policies as they are now, however often; lists of states may grow meanwhile."""
-        now = vars(self).copy()
-        saved = [(state, state.stack, len(state.stack), state.retries) for state in self.states]
+    def checkpoint(self) -> SavedPolicies:
+        """Return the policies as they are now, for `restored`; lists of states may grow meanwhile."""
+        return self.__dict__.copy(), [(state, state.stack, len(state.stack), state.retries) for state in self.states]
 
-        def restored() -> PolicyStates:
-            policies = with_attributes(PolicyStates, now)
-            policies.states = [state.at(stack[:length], retries) for state, stack, length, retries in saved]
-            return policies
-
-        return restored
+    @classmethod
+    def restored(cls, saved: SavedPolicies) -> PolicyStates:
+        """Return policies as they were saved, however often."""
+        policies = with_attributes(cls, saved[0])
+        policies.states = [state.at(stack[:length], retries) for state, stack, length, retries in saved[1]]
+        return policies
 
     @property
     def retries(self) -> int:
@@ -95,10 +98,11 @@ class PolicyStates:
 
     def branches(self, row: RowView) -> list[Branch]:
         """Return the branch to take; none if a policy, the `decider`, stops the row."""
-        if len(self.states) == 1:
-            self.decider = self.states[0]
-            return self.decider.branches(row)
-        branches, self.decider = compose(self.states, row)
+        states = self.states
+        if len(states) == 1:
+            self.decider = states[0]
+            return states[0].branches(row)
+        branches, self.decider = compose(states, row)
         return branches
 
     def at_end(self, row: RewindableRow) -> Branch | None:
@@ -140,6 +144,8 @@ class PolicyStates:
             self.decider.retries += 1
         if branch.is_rewind and self.states:
             self._check_progress(branch, row)
+            if branch.is_retry:  # others may spell what was shown again, as a stop text within a token does
+                self._check_open(branch, row)
         if branch.backtrack:
             row.rewind(branch.backtrack)
         return not branch.is_retry or self._exclude(branch, row, vocab_size)
@@ -158,6 +164,17 @@ class PolicyStates:
                 f"expected policies that end after some steps, but they have rewound the row {_MAX_REWINDS:,} times, and the text "
                 f"was never longer than {self._longest:,} tokens, now at {row.excerpt}; {decider!r} has decided last. Let it exclude "
                 "the tokens that it refuses (`Branch.exclude`), or limit its retries (`max_retries`)."
+            )
+
+    def _check_open(self, branch: Branch, row: RewindableRow) -> None:
+        """Raise if a policy rewinds into text that a stream has shown."""
+        first = len(row.token_ids) - branch.backtrack
+        if row.piece_start <= first < row.first_open:
+            decider = self.decider.policy if self.decider is not None else None
+            raise UnsupportedBranch(
+                f"expected a policy that rewinds no text that a stream has shown, got {decider!r}, which takes back "
+                f"{branch.backtrack} tokens at {row.excerpt}, the first {row.first_open - first} of them shown. Let its `held_bytes` "
+                "return how many bytes it may still take back; it is called after `advance` and before `branches`. Or pass `retract=True`."
             )
 
     def _exclude(self, branch: Branch, row: RewindableRow, vocab_size: int) -> bool:

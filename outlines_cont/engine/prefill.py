@@ -46,6 +46,8 @@ class PrefillRow(Row):
         self._indices = indices
         self.program = _Prefill()
 
+    draws_next = False
+
     @property
     def is_ready(self) -> bool:
         """False, as nothing is sampled."""

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 from typing import Any, Self
 
@@ -24,7 +25,7 @@ from outlines_cont.engine.drafting.expected import NOTHING_EXPECTED, Expected
 from outlines_cont.engine.drafting.lookahead import MAX_TOKENS, Lookahead
 from outlines_cont.engine.drawing.drawing import Draw, DrawInput
 from outlines_cont.engine.guidance import NegativeSequence, guided_logits
-from outlines_cont.engine.piece import Piece, RowStatus, RunningPiece
+from outlines_cont.engine.piece import Piece, RowStatus, RunningPiece, SavedPiece
 from outlines_cont.engine.row_tokens import FedSequence, FedTokens, RowTokens
 from outlines_cont.errors import DeadEnd, InvalidLogits
 from outlines_cont.immutable import with_attributes
@@ -38,6 +39,7 @@ from outlines_cont.state.row import FORCED, GENERATED, HEALED, WRITTEN, StateRow
 from outlines_cont.user_code import user_code_error
 
 _TAIL_TOKENS = 8
+_FIRST = (0,)
 
 
 class RowProgram(ABC):
@@ -75,6 +77,7 @@ class Row(FedSequence):
         job: the `Job` that it belongs to.
         index: its number in the job.
         counts: where it counts its work; the rows of a loop share one.
+        num_reused: how many tokens it has not fed, as their keys and values were known.
         stream: its random numbers.
         tokens: its tokens.
         piece: what it is writing.
@@ -84,6 +87,8 @@ class Row(FedSequence):
     """
 
     piece: RunningPiece
+    draws_next = True
+    """Whether all that it wants of a forward is the next token."""
 
     def __init__(
         self,
@@ -100,6 +105,7 @@ class Row(FedSequence):
         self.job: Any = None
         self.index = 0
         self.counts = counts
+        self.num_reused = source.cached
         self.stream = source.stream.open()
         self.tokens = RowTokens(source)
         self.program: RowProgram | None = None
@@ -140,7 +146,11 @@ class Row(FedSequence):
                 context.
             start: index of the first token of the piece, if that is not at the end: the piece may rewind to it.
             ends_row: whether the row ends with the piece.
+
+        Raises the error of the row where it has failed.
         """
+        if self.error is not None:
+            raise self.error
         given = self._as_given() if healing.count or resume else None
         removed = self._remove(healing)
         first = len(self.tokens.ids) if start is None else start
@@ -149,7 +159,7 @@ class Row(FedSequence):
         healed = text_bytes(self.tokens.ids[written.start :])[: written.healed] if resume else text_bytes(removed)
         text = PieceText(healed, written.start, self.model.tokenizer)
         self.piece = RunningPiece(piece, written, text, len(self.tokens.ids), ends_row=ends_row)
-        self.piece.given = given
+        self.piece.given, self.piece.reused = given, self.cached
         self.status = RowStatus.WAITING
         self.feed.kept.num_places = max((policy.horizon for policy in piece.policies), default=piece.horizon)
         self.guarded(self.piece.policies.start, piece.policies, self)
@@ -349,6 +359,8 @@ class Row(FedSequence):
 
     def chunk(self) -> list[int]:
         """Return the pending ids, then the expected ones."""
+        if self.status is RowStatus.SAMPLING and not self.feed.expected.token_ids:
+            return self.tokens.ids[self.feed.cached :]
         num, cached = self.num_pending, self.feed.cached
         pending = self.tokens.ids[cached : cached + num]
         return pending if num == len(pending) else [*pending, *self.feed.expected.token_ids[: num - len(pending)]]
@@ -356,13 +368,12 @@ class Row(FedSequence):
     def wanted(self, chunk_size: int) -> Sequence[int]:
         """Return the indices into the first `chunk_size` pending tokens after which the row needs logits, ascending."""
         last: Sequence[int] = ()
-        if self.feeds_all:
+        if self.status is RowStatus.SAMPLING or self.feeds_all:
             # With kept logits a rewind by a policy needs no forward.
             cached = self.feed.cached
-            first = max(
-                self.piece.text.start - 1 - cached, len(self.tokens.ids) - 1 - cached - self.feed.kept.num_places, 0
-            )
-            last = range(first, chunk_size)
+            end = len(self.tokens.ids) - 1 - cached
+            first = end and max(self.piece.text.start - 1 - cached, end - self.feed.kept.num_places, 0)
+            last = _FIRST if chunk_size == 1 and not first else range(first, chunk_size)
         return self._scoring(chunk_size, last) if self.tokens.unscored else last
 
     def _scoring(self, chunk_size: int, others: Iterable[int]) -> list[int]:
@@ -390,6 +401,8 @@ class Row(FedSequence):
         count = len(kv) - self.cached
         self.base_kv = kv
         self.feed.cached += count
+        self.piece.reused = self.cached
+        self.num_reused += count
         self.counts.reused_tokens += count
 
     # -- draw ----------------------------------------------------------------------------------------------------------
@@ -423,7 +436,7 @@ class Row(FedSequence):
         """The input of the next draw. A greedy row takes no random number from its stream."""
         piece = self.piece
         assert self.feed.logits is not None
-        drawing = piece.spec.drawing(piece.temperature)
+        drawing = piece.next_drawing or piece.find_drawing()
         uniform = self.stream.peek() if drawing.needs_random else None
         return DrawInput(len(self.tokens.ids), self.feed.logits, piece.mask, drawing, uniform)
 
@@ -503,9 +516,13 @@ class Row(FedSequence):
             self.program.appending(self)
         if piece.text.healed and kind in WRITTEN and piece.text.num_healing(self.tokens.ids, [token_id]):
             kind = HEALED
-        piece.policies.append(token_id)
+        for state in piece.policies.states:
+            if state.ahead:
+                state.append(token_id)
+            else:
+                state.stack.append(state.policy.advance(state.stack[-1], token_id))
         self.tokens.append(token_id, kind, logprob, sampling_logprob)
-        is_fed = bool(self.feed.expected.token_ids) and self._append_expected(token_id, is_drawn=is_drawn)
+        is_fed = self.feed.expected.token_ids and self._append_expected(token_id, is_drawn=is_drawn)
         if piece.draft is not None and not is_fed:
             piece.draft.forget_draws()
         if piece.negative is not None:
@@ -521,6 +538,7 @@ class Row(FedSequence):
             if self.piece.draft is not None:
                 self.piece.draft.note(before.kinds[0], is_fed)
             if is_fed:
+                self.piece.drafted |= 1 << len(self.tokens.ids) - 1 - self.piece_start
                 self.count_draft("accepted_tokens")
         return is_fed
 
@@ -588,27 +606,42 @@ class Row(FedSequence):
 
         Cost: 3 us and more for every policy, at any length.
         """
-        attributes, length, drawn = vars(self).copy(), len(self.tokens.ids), self.stream.drawn
-        tokens, feed, piece = vars(self.tokens).copy(), vars(self.feed).copy(), self.piece.checkpoint()
-        program = None if self.program is None else copy(self.program)
+        tokens, piece, feed = self.tokens, self.piece, self.feed.__dict__.copy()
         if feed["logits"] is not self.source.logits:
             feed["logits"] = None  # released with the next ones
+        return partial(
+            self._undo,
+            self.__dict__.copy(),
+            tokens.__dict__.copy(),
+            feed,
+            (piece.__dict__.copy(), piece.policies.checkpoint()),
+            None if self.program is None else copy(self.program),
+            len(tokens.ids),
+            self.stream.drawn,
+        )
 
-        def undo() -> None:
-            vars(self).update(attributes)
-            self.tokens = with_attributes(RowTokens, tokens).at(length)
-            self.feed, self.piece = with_attributes(FedTokens, feed).without_kept(), piece()
-            self.program = None if program is None else copy(program)
-            self.stream = self.stream.at(drawn)
-            if self.feed.expected.is_draft:
-                self.feed.expected = NOTHING_EXPECTED
-            self.lose(self.source_cached)
-            if self.cached < length:
-                self.feed.logits = None
-            if self.status is RowStatus.SAMPLING:
-                self.need_logits(self.piece.mask)
-
-        return undo
+    def _undo(
+        self,
+        attributes: dict[str, Any],
+        tokens: dict[str, Any],
+        feed: dict[str, Any],
+        piece: SavedPiece,
+        program: RowProgram | None,
+        length: int,
+        drawn: int,
+    ) -> None:
+        vars(self).update(attributes)
+        self.tokens = with_attributes(RowTokens, tokens).at(length)
+        self.feed, self.piece = with_attributes(FedTokens, feed).without_kept(), RunningPiece.restored(piece)
+        self.program = None if program is None else copy(program)
+        self.stream = self.stream.at(drawn)
+        if self.feed.expected.is_draft:
+            self.feed.expected = NOTHING_EXPECTED
+        self.lose(self.source_cached)
+        if self.cached < length:
+            self.feed.logits = None
+        if self.status is RowStatus.SAMPLING:
+            self.need_logits(self.piece.mask)
 
     def fork(self) -> Self:
         """Return a second row that continues independently from here; its random numbers are the same."""

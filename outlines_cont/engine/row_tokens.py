@@ -97,6 +97,14 @@ class FedTokens:
             self.logits = known.get(self.cached) if self.cached == length else None
             self.is_partial = self.is_drafted = False
 
+    def feed_last(self, logits: torch.Tensor) -> None:
+        """Note that the last token of the sequence was fed, as the only one."""
+        self.counts.fed_tokens += 1
+        self.cached += 1
+        self.logits, self.is_partial, self.is_drafted = logits, False, False
+        if self.kept.num_places:
+            self.kept.put(self.cached, logits)
+
     def append(self, token_id: int, *, is_drawn: bool = True) -> bool:
         """Note that a token was appended; return whether it was expected and is fed, so that the logits after it may be known."""
         before, known = self.expected, self.expected.logits.get(self.cached + 1)

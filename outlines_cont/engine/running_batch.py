@@ -86,29 +86,54 @@ class RunningBatch:
         Raises:
             KVBudgetError: there is no room for the new keys and values. Then, and after any other error, call `forget`.
         """
+        logits = self._feed_next()
+        if logits is not None:
+            return logits
         sequences = self.sequences
-        if not any(one.num_pending for one in sequences):
+        pending = [one.chunk() for one in sequences]
+        if not any(pending):
             return None
         if self._kv is None:
             self._kv = open_batch(self._model, [one.base_kv for one in sequences])
             if self._is_anew and isinstance(self._kv, KVBatch):
-                self._kv.allocate_exactly(max(one.num_pending for one in sequences))
-        self._align(sequences, self._kv)
-        pending = [one.chunk() for one in sequences]
+                self._kv.allocate_exactly(max(map(len, pending)))
+        if self._align(sequences, self._kv):
+            pending = [one.chunk() for one in sequences]
         width = chunk_width([*map(len, pending)], max_tokens, self._model.device.type)
-        chunks = [chunk[:width] for chunk in pending]
+        chunks = pending if width == 1 == max(map(len, pending)) else [chunk[:width] for chunk in pending]
         wanted = [one.wanted(len(chunk)) for one, chunk in zip(sequences, chunks, strict=True)]
         fed = self._kv.feed(chunks, wanted)
         self.counts.forwards += fed.num_forwards
         self.num_fed = width * len(sequences)
         self._score(fed.logits, fed.columns)
-        views = [after.unbind() for after in fed.logits.unbind()]  # (V,) each
-        for one, chunk, columns, after in zip(sequences, chunks, fed.columns, views, strict=True):
+        num_columns = fed.logits.shape[1]
+        views = fed.logits.flatten(0, 1).unbind()  # (V,) each
+        for i, (one, chunk, columns) in enumerate(zip(sequences, chunks, fed.columns, strict=True)):
             if chunk:
-                one.fed(len(chunk), dict(zip(columns, map(after.__getitem__, columns.values()), strict=True)))
+                found = {index: views[i * num_columns + column] for index, column in columns.items()} if columns else {}
+                one.fed(len(chunk), found)
         self._is_anew = self._is_anew and any(one.num_pending for one in sequences)
-        is_plain = fed.logits.shape[1] == 1 and all(chunks) and all(row.is_ready for row in self.rows)
+        is_plain = num_columns == 1 and all(chunks) and all(row.is_ready for row in self.rows)
         return fed.logits[: len(self.rows), 0] if is_plain else None
+
+    def _feed_next(self) -> torch.Tensor | None:
+        """Do the same for rows of which each has one token to feed, its last; None, and nothing is done, where there are others."""
+        kv, token_ids = self._kv, list[int]()
+        for row in self.rows:
+            feed, ids = row.feed, row.tokens.ids
+            if row.status is not RowStatus.SAMPLING or feed.cached != len(ids) - 1 or not row.draws_next:
+                return None
+            if feed.expected.token_ids or row.tokens.unscored or row.piece.negative is not None:
+                return None
+            token_ids.append(ids[-1])
+        if not isinstance(kv, KVBatch) or kv.lengths != [row.feed.cached for row in self.rows]:
+            return None
+        logits = kv.feed_next(token_ids)
+        self.counts.forwards += 1
+        self.num_fed, self._is_anew = len(self.rows), False
+        for row, after in zip(self.rows, logits.unbind(), strict=True):
+            row.feed.feed_last(after)
+        return logits
 
     def shares(self) -> list[RowKV | None]:
         """Return the keys and values of all rows, which continue to run. Cost: that of a new batch; nothing is copied."""
@@ -192,14 +217,19 @@ class RunningBatch:
 
     def _keep(self, sources: Sequence[int], rows: Sequence[Row]) -> None:
         """Replace the rows by `rows`, each with the keys and values of the one at its index in `sources`."""
-        shares = [] if self._kv is None else self._kv.release_all()
         guided = [i for i, row in enumerate(self.rows) if row.piece.negative is not None]
         sources = [*sources, *(len(self.rows) + guided.index(i) for i in sources if i in guided)]
         self.rows = list(rows)
-        if self._kv is not None and rows:
-            self._open(self._based([shares[source] for source in sources]))
-        else:
+        if self._kv is None or not rows:
             self._kv = None
+        elif isinstance(self._kv, KVBatch) and not any(map(_has_taken, self.sequences)):
+            try:
+                self._kv.keep(sources)
+            except KVBudgetError:
+                self.forget()
+        else:
+            shares = self._kv.release_all()
+            self._open(self._based([shares[source] for source in sources]))
 
     def _based(self, shares: list[RowKV | None]) -> list[RowKV | None]:
         """Return keys and values that begin with those which rows have taken from others, so that these share them in place."""
@@ -207,7 +237,7 @@ class RunningBatch:
             return shares
         return [
             share.beginning_with(one.base_kv, one.source_cached)
-            if share is not None and one.base_kv is not None and one.base_kv is not one.source.kv
+            if share is not None and one.base_kv is not None and _has_taken(one)
             else share
             for one, share in zip(self.sequences, shares, strict=True)
         ]
@@ -239,15 +269,16 @@ class RunningBatch:
     def _all_released(self) -> list[RowKV | None]:
         return [one.base_kv for one in self.sequences] if self._kv is None else self._kv.release_all()
 
-    def _align(self, sequences: Sequence[Row | NegativeSequence], kv: AnyBatch) -> None:
-        """Cut sequences and KV cache to common lengths: rows may have been rewound, keys and values evicted."""
+    def _align(self, sequences: Sequence[Row | NegativeSequence], kv: AnyBatch) -> bool:
+        """Cut sequences and KV cache to common lengths, as rows may be rewound, keys and values evicted; return whether any differed."""
         if [one.feed.cached + one.feed.expected.num_fed for one in sequences] == kv.lengths:
-            return
+            return False
         for i, one in enumerate(sequences):
             one.lose(kv.lengths[i])
             if one.feed.held < kv.lengths[i]:
                 kv.rewind(i, one.feed.held)
                 one.lose(kv.lengths[i])
+        return True
 
     def _score(self, logits: torch.Tensor, columns: Sequence[dict[int, int]]) -> None:
         """Compute the log-probabilities of the forced tokens for which there are logits now; called before rows note what was fed."""
@@ -259,3 +290,8 @@ class RunningBatch:
         row_index, position, token_ids = upload(np.array(indices), logits.device).unbind(1)
         self.scores = logits[row_index, position].log_softmax(1).gather(1, token_ids[:, None])[:, 0]
         self._scored = [(row, len(tokens)) for _, row, tokens in scored if tokens]
+
+
+def _has_taken(one: Row | NegativeSequence) -> bool:
+    """Return whether a sequence begins with keys and values that it has taken from another."""
+    return one.base_kv is not None and one.base_kv is not one.source.kv

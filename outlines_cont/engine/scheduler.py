@@ -264,7 +264,7 @@ class Scheduler:
     def merge(self) -> None:
         """Merge the batches that have fed their prompts."""
         self.batches = [batch for batch in self.batches if batch.rows]
-        is_open = self._model.can_stack and len(self.batches) > 1
+        is_open = len(self.batches) > 1 and self._model.can_stack
         ready = [batch for batch in self.batches if not batch.is_prefilling] if is_open else []
         for batch in ready[1:]:
             ready[0].join(batch)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from outlines_cont.engine.drawing.drawing import Draw
 from outlines_cont.engine.piece import RowStatus
 from outlines_cont.engine.row import Row
+from outlines_cont.engine.row_tokens import Top
 from outlines_cont.errors import DeadEnd, UnsupportedBranch
 from outlines_cont.models.tokenizer.special_names import encode_bytes_inside
 from outlines_cont.policies.branch import Branch, Exit, Exits, TokenSet
 from outlines_cont.state.row import APPENDED, FORCED, GENERATED
+from outlines_cont.user_code import user_code_error
 
 # The most branches of the policies of a row in one step.
 _MAX_BRANCHES = 10_000
@@ -28,9 +29,12 @@ def plan(row: Row) -> None:
     if row.status is not RowStatus.WAITING and row.awaits_forward:
         return
     if row.program is None:
-        row.guarded(_decide, row)
-    else:
+        follow_policies(row)
+        return
+    try:
         row.program.plan(row)
+    except Exception as error:  # one of the program itself, which could not be told of it
+        row.fail(error)
 
 
 def plan_if_drafted(row: Row) -> bool:
@@ -44,7 +48,12 @@ def plan_if_drafted(row: Row) -> bool:
 
 def follow_policies(row: Row) -> None:
     """Follow the branches of the policies; an error in one of them is that of the row."""
-    row.guarded(_decide, row)
+    try:
+        _decide(row)
+    except Exception as error:
+        row.refuse(error)
+    except SystemExit as error:
+        row.refuse(user_code_error(error))
 
 
 def follow(row: Row, branch: Branch) -> None:
@@ -59,30 +68,52 @@ def follow(row: Row, branch: Branch) -> None:
     row.guarded(act)
 
 
-def take(row: Row, draw: Draw) -> None:
-    """Append a sampled token, or end on it, and advance the stream of random numbers."""
+def take(row: Row, token_id: int, logprob: float, sampling_logprob: float, top: Top = ()) -> None:
+    """Append a sampled token, or end on it, and advance the stream of random numbers; see `Draw`."""
     row.status = RowStatus.WAITING
-    row.stream.take()
-    if row.feed.is_drafted:
-        row.count_draft("saved_forwards")
-    row.guarded(_take, row, draw)
+    piece = row.piece
+    try:
+        found = None if piece.exits is None else piece.exits.of(token_id)
+        if found is not None and not has_room(row, found):
+            row.end("length")  # if the piece is resumed, the same is drawn again
+            return
+        if row.stream.is_peeked:
+            row.stream.take()
+        row.counts.sampled_tokens += 1
+        if row.feed.is_drafted:
+            row.count_draft("saved_forwards")
+        if found is not None:
+            _leave(row, token_id, found)
+        elif token_id in piece.limits.end_ids:
+            _end_on(row, token_id, logprob)
+        else:
+            row.append(token_id, GENERATED, logprob, sampling_logprob)
+            if top:
+                row.tokens.tops[-1] = top
+            if piece.sequences:
+                _append_sequence(row, token_id)
+    except Exception as error:
+        row.refuse(error)
+    except SystemExit as error:
+        row.refuse(user_code_error(error))
 
 
 def _decide(row: Row) -> None:
     """Follow branches until the row samples, waits or has ended."""
+    piece = row.piece
     for _ in range(_MAX_BRANCHES):
-        if row.piece.finish_reason:
+        if piece.finish_reason:
             break
         branches = _next_branches(row)
         if branches and not _follow(row, branches[0]):
             break
     else:
-        decider = row.piece.policies.decider.policy if row.piece.policies.decider is not None else None
+        decider = piece.policies.decider.policy if piece.policies.decider is not None else None
         raise UnsupportedBranch(
             f"expected policies that sample, wait or stop, but after {_MAX_BRANCHES:,} branches at {row.excerpt} none of them did; "
             f"{decider!r} has decided last. A policy that appends or backtracks must end after some steps."
         )
-    if row.piece.finish_reason:
+    if piece.finish_reason:
         row.leave_when_scored()
 
 
@@ -106,7 +137,8 @@ def _next_branches(row: Row) -> list[Branch]:
 
 def _follow(row: Row, branch: Branch) -> bool:
     """Execute a branch; return whether the policies are to be called again."""
-    if branch.is_rewind:
+    is_rewind = branch.is_rewind
+    if is_rewind:
         cuts = _cut_by_stop(row, branch)
         if not row.piece.policies.backtrack(branch, row, row.model.vocab_size):
             return True
@@ -115,7 +147,7 @@ def _follow(row: Row, branch: Branch) -> bool:
         return _request_sample(row, branch.sample_mask, branch)
     if branch.ff_tokens:
         _append_forced(row, branch.ff_tokens[0], APPENDED if branch.backtrack else FORCED)
-    elif not branch.is_rewind:
+    elif not is_rewind:
         row.status = RowStatus.WAITING
         return False
     return True
@@ -131,13 +163,16 @@ def _cut_by_stop(row: Row, branch: Branch) -> tuple[tuple[int, float, int], ...]
 
 def _request_sample(row: Row, mask: TokenSet, branch: Branch) -> bool:
     """Sample under a mask in this step; return True if the row was rewound instead, so that the policies are called again."""
-    piece, exits = row.piece, branch.exits
+    piece, exits, length = row.piece, branch.exits, len(row.tokens.ids)
+    limits = piece.limits
     is_short = piece.spec.min_tokens > 0 and row.is_short
     if exits is not None:
         mask, exits = _with_exits(row, mask, exits, is_short=is_short)
-    sampled = piece.limits.sampled(mask, row.model.vocab_size, is_short=is_short)
+    sampled = None if is_short else limits.known.get(id(mask))
+    if sampled is None:
+        sampled = limits.sampled(mask, row.model.vocab_size, is_short=is_short)
     mask = sampled.mask
-    left = piece.policies.left(mask, row.length) if piece.policies.exclusions.entries else mask
+    left = piece.policies.left(mask, length) if piece.policies.exclusions.entries else mask
     if not sampled.has_text:
         if not sampled.has_end:
             raise DeadEnd(
@@ -151,10 +186,13 @@ def _request_sample(row: Row, mask: TokenSet, branch: Branch) -> bool:
         return True
     if row.is_full:
         row.end("length")
-    else:
+        return False
+    if row.feed.cached >= length or piece.negative is not None:
         row.need_logits(left)
-        piece.mask, piece.sequences, piece.temperature, piece.exits = left, branch.ff_tokens, branch.temperature, exits
-        row.status = RowStatus.SAMPLING
+    piece.mask, piece.sequences, piece.exits = left, branch.ff_tokens, exits
+    if branch.temperature != piece.temperature:
+        piece.temperature, piece.next_drawing = branch.temperature, None
+    row.status = RowStatus.SAMPLING
     return False
 
 
@@ -189,31 +227,29 @@ def append_all(row: Row, token_ids: list[int], kind: bytes) -> None:
         row.end("length")
 
 
-def _take(row: Row, draw: Draw) -> None:
-    row.counts.sampled_tokens += 1
-    piece = row.piece
-    found = None if piece.exits is None else piece.exits.of(draw.token_id)
-    if found is not None:
-        _leave(row, draw.token_id, found)
-        return
-    if draw.token_id in piece.limits.end_ids:
-        _end_on(row, draw.token_id, draw.logprob)
-        return
-    row.append(draw.token_id, GENERATED, draw.logprob, draw.sampling_logprob)
-    if row.tokens.num_top:
-        row.tokens.tops[-1] = draw.top
-    follow = next((ids for ids in piece.sequences if ids[0] == draw.token_id), None) if piece.sequences else None
+def _append_sequence(row: Row, token_id: int) -> None:
+    """Append what follows a drawn token by its branch."""
+    follow = next((ids for ids in row.piece.sequences if ids[0] == token_id), None)
     if follow and len(follow) > 1:
-        if piece.policies.states and row.room(follow[1:]) == 0:
-            piece.owed = follow[1:]  # policies may rewind or stop before the limit ends the piece
+        if row.piece.policies.states and row.room(follow[1:]) == 0:
+            row.piece.owed = follow[1:]  # policies may rewind or stop before the limit ends the piece
         else:
             append_all(row, follow[1:], FORCED)
+
+
+def has_room(row: Row, found: Exit) -> bool:
+    """Return whether a row may have as many more tokens as the end of its text takes."""
+    if len(found.text) <= 1:  # a row that draws may have one
+        return True
+    spelled = encode_bytes_inside(row.model.tokenizer, found.text, row.tokens.ids)
+    room = row.room(spelled)
+    return room is None or len(spelled) <= room
 
 
 def _leave(row: Row, token_id: int, found: Exit) -> None:
     """End the piece with a token that leaves its language, after the bytes of it that belong to the text, which are spelled anew.
 
-    Where the policies do not let the text end after these bytes, no token that leaves after them is drawn here.
+    Where the policies do not let these bytes be written, or the text end after them, no token that leaves after them is drawn here.
     """
     start, logits, logprob = row.length, row.logits, row.end_logprob(found.token_ids)
     spelled = encode_bytes_inside(row.model.tokenizer, found.text, row.tokens.ids)
@@ -221,20 +257,32 @@ def _leave(row: Row, token_id: int, found: Exit) -> None:
         _end_on(row, token_id, logprob)
         return
     if spelled[0] not in row.excluded(start):
-        append_all(row, spelled, APPENDED)
-        branches = [] if row.has_ended else _next_branches(row)
-        if not branches:  # the context is full, or a policy has ended the text, or rewound it
-            return
-        if branches[0].is_rewind:
-            _follow(row, branches[0])
-            return
-        if _may_end(row, branches[0].sample_mask):
-            _end_on(row, token_id, logprob)
+        for following in (*spelled[1:], None):
+            append_all(row, [spelled[row.length - start]], APPENDED)
+            branches = [] if row.has_ended else _next_branches(row)
+            if not branches:  # the context is full, or a policy has ended the text, or rewound it
+                return
+            branch = branches[0]
+            if branch.is_rewind or (following is not None and not _may_follow(following, branch.sample_mask)):
+                break
+        else:
+            may_end = _may_end(row, branch.sample_mask)
+            objection = row.piece.policies.at_end(row) if may_end else None
+            if may_end and objection is None:
+                _end_on(row, token_id, logprob)
+                return
+            branch = objection or Branch()
+        if branch.is_rewind and not (branch.is_retry and branch.backtrack <= row.length - start):
+            _follow(row, branch)
             return
         row.piece.policies.decider = None
         row.rewind(row.length - start)
         row.feed.logits = logits  # nothing was fed since
     row.piece.policies.exclude_exit(start, found)
+
+
+def _may_follow(token_id: int, mask: TokenSet | None) -> bool:
+    return mask is None or token_id in mask
 
 
 def _may_end(row: Row, mask: TokenSet | None) -> bool:

@@ -16,20 +16,23 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from math import inf, isfinite
 from time import perf_counter
+from typing import Any
 
 import torch
 
 from outlines_cont.engine.drafting.lengths import DraftLengths, StepCosts
 from outlines_cont.engine.drafting.lookahead import Lookahead
 from outlines_cont.engine.drafting.row_draft import Drafter, DraftRequest
-from outlines_cont.engine.drawing.draw_plan import DrawPlans
+from outlines_cont.engine.drawing.draw_plan import DrawPlan, DrawPlans
 from outlines_cont.engine.drawing.drawing import Draw, DrawInput, draws_ahead_pay
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.engine.guidance import guided
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row
+from outlines_cont.engine.row_tokens import Top
 from outlines_cont.engine.running_batch import RunningBatch
 from outlines_cont.engine.steering import take
+from outlines_cont.sampling.kernels import TokenCounts, most_probable
 
 
 class Speculation:
@@ -83,7 +86,7 @@ class Speculation:
 
     def note_draw(self) -> None:
         """Record the time of a draw without a forward."""
-        self.lengths.draws.note(self._lap())
+        self.lengths.draws.last.append(self._lap())
 
     def _lap(self) -> float:
         before, self._since = self._since, self.clock()
@@ -122,10 +125,10 @@ class TokenDraws:
         if logits is None:
             logits = torch.stack([row.logits for row in rows if row.logits is not None])
         drawn_from = guided([row.piece.negative for row in rows], logits)
-        single = [i for i, row in enumerate(rows) if not row.job.is_joint]
-        if len(single) == len(rows):
+        if not any(row.job.is_joint for row in rows):
             self._draw(batch, rows, logits, drawn_from)
             return
+        single = [i for i, row in enumerate(rows) if not row.job.is_joint]
         if single:
             self._draw(batch, [rows[i] for i in single], logits[single], drawn_from[single])
         batch.read_scores()
@@ -142,83 +145,109 @@ class TokenDraws:
             (row, row.piece.draft.draw_ahead(row.draw_input) if row.piece.draft is not None else None) for row in rows
         ]
         for row, draw in ahead:
-            if draw is not None:
-                _take(row, draw)
+            if draw is not None and (row.error is None or not row.fails(*draw[1:3])):
+                take(row, *draw)
         left = [row for row, draw in ahead if draw is None]
         if left:
             self.take(batch, left)
 
     def _draw(self, batch: RunningBatch, rows: Sequence[Row], logits: torch.Tensor, drawn_from: torch.Tensor) -> None:
         """Draw a token for every row, and the tokens behind its draft."""
-        ends = [(row, row.draw_input) for row in rows]
-        drafted = [row for row in rows if row.piece.draft is not None] if draws_ahead_pay(logits) else []
-        ahead = [(row, one) for row in drafted for one in _inputs_ahead(row)]
+        draws = _Draws(rows)
+        ahead: list[tuple[Row, DrawInput]] = []
+        if any(row.piece.draft is not None for row in rows) and draws_ahead_pay(logits):
+            ahead = [(row, one) for row in rows for one in _inputs_ahead(row)]
         if ahead:
+            draws.add(ahead)
             more = torch.stack([one.logits for _, one in ahead])
             logits, drawn_from = torch.cat([logits, more]), torch.cat([drawn_from, more])
-        draws = self._drawn(batch, [*ends, *ahead], logits, drawn_from)
+        found = self._drawn(batch, draws, logits, drawn_from)
         # First those ahead: a row that takes another token than its draft drops them.
-        for (row, one), draw in zip(ahead, draws[len(ends) :], strict=True):
+        for (row, one), draw in zip(ahead, found[len(rows) :], strict=True):
             assert row.piece.draft is not None
-            row.piece.draft.keep_draw(one, draw)
-        for row, draw in zip(rows, draws, strict=False):
-            _take(row, draw)
+            row.piece.draft.keep_draw(one, Draw(*draw))
+        for row, draw in zip(rows, found, strict=False):
+            if (isfinite(draw[1]) and isfinite(draw[2]) and row.error is None) or not row.fails(*draw[1:3]):
+                take(row, *draw)
 
     def _drawn(
-        self,
-        batch: RunningBatch,
-        wanted: Sequence[tuple[Row, DrawInput]],
-        logits: torch.Tensor,
-        drawn_from: torch.Tensor,
-    ) -> list[Draw]:
-        """Return the draw for each pair of a row and an input; a row whose sampler fails has failed.
+        self, batch: RunningBatch, draws: _Draws, logits: torch.Tensor, drawn_from: torch.Tensor
+    ) -> list[tuple[int, float, float, Top]]:
+        """Return what each draw is, see `Draw`; a row whose sampler fails has failed.
 
         One transfer from the device brings the draws, and the scores of the batch.
         """
-        rows, inputs = [row for row, _ in wanted], [one for _, one in wanted]
-        masked = self._masker.masked(drawn_from, [one.mask for one in inputs])
-        normal = logits.log_softmax(dim=-1)
-        table = self._table(rows, inputs, masked, normal, marks_doubts=True)
-        scores = batch.scores
-        if scores is None:
-            values = table.tolist()
-        else:
-            flat, count = torch.cat([table.flatten(), scores]).tolist(), len(rows)
-            values = [flat[start : start + count] for start in range(0, 3 * count, count)]
-            batch.note_scores(flat[3 * count :])
-        doubtful = [i for i, sampling_logprob in enumerate(values[2]) if sampling_logprob == inf]
-        if doubtful:
-            again = [rows[i] for i in doubtful], [inputs[i] for i in doubtful], masked[doubtful], normal[doubtful]
-            for line, found in zip(values, self._table(*again, marks_doubts=False).tolist(), strict=True):
+        masked, normal = self._masker.masked(drawn_from, draws.masks), logits.log_softmax(dim=-1)
+        plan = self._plans.of(draws.drawings)
+        table = _table(plan, draws, masked, normal, marks_doubts=True)
+        scores = [] if batch.scores is None else [batch.scores]
+        values = _values([*table, *scores])
+        if scores:
+            batch.note_scores(values.pop())
+        if inf in values[2]:
+            doubtful = [i for i, sampling_logprob in enumerate(values[2]) if sampling_logprob == inf]
+            some = draws.some(doubtful)
+            again = self._plans.of(some.drawings), some, masked[doubtful], normal[doubtful]
+            for line, found in zip(values, _values(_table(*again, marks_doubts=False)), strict=True):
                 for i, value in zip(doubtful, found, strict=True):
                     line[i] = value
-        return [
-            Draw(int(token_id), logprob, sampling_logprob, top)
-            for token_id, logprob, sampling_logprob, top in zip(*values, _tops(rows, normal), strict=True)
+        token_ids, logprobs, sampling_logprobs = values
+        return [*zip(token_ids, logprobs, sampling_logprobs, _tops(draws.rows, normal), strict=True)]
+
+
+class _Draws:
+    """Draws for rows, in parallel lists: the row, the mask, how it is drawn, and the random number of each."""
+
+    def __init__(self, rows: Sequence[Row]) -> None:
+        """Draw the next token of each row."""
+        pieces = [row.piece for row in rows]
+        self.rows = [*rows]
+        self.masks = [piece.mask for piece in pieces]
+        self.drawings = [piece.next_drawing or piece.find_drawing() for piece in pieces]
+        # A greedy row takes no random number from its stream.
+        self.uniforms = [
+            row.stream.peek() if drawing.needs_random else 0.0 for row, drawing in zip(rows, self.drawings, strict=True)
         ]
 
-    def _table(
-        self,
-        rows: Sequence[Row],
-        inputs: Sequence[DrawInput],
-        masked: torch.Tensor,
-        normal: torch.Tensor,
-        *,
-        marks_doubts: bool,
-    ) -> torch.Tensor:
-        """Return (3, R): token ids, log-probabilities by (R, V) `normal`, and log-probabilities masked and warped; see `BatchDraw`."""
-        drawings = [one.drawing for one in inputs]
-        uniforms, counts = None, None
-        if any(drawing.needs_random for drawing in drawings):
-            uniforms = torch.tensor([one.uniform or 0.0 for one in inputs], dtype=torch.float64)
-        if any(drawing.needs_counts for drawing in drawings):
-            counts = [drawing.counts_of(row) for row, drawing in zip(rows, drawings, strict=True)]
-        draws = self._plans.of(drawings).draw(masked, uniforms, counts, marks_doubts=marks_doubts)
-        for index, error in draws.errors.items():
-            rows[index].fail(error)
-        logprobs = normal.gather(-1, draws.token_ids[:, None])[:, 0]
-        # Ids up to 2 ** 24 are exact in float32.
-        return torch.stack([draws.token_ids.to(normal.dtype), logprobs, draws.logprobs])
+    def add(self, ahead: Sequence[tuple[Row, DrawInput]]) -> None:
+        """Add draws behind drafts."""
+        self.rows += [row for row, _ in ahead]
+        self.masks += [one.mask for _, one in ahead]
+        self.drawings += [one.drawing for _, one in ahead]
+        self.uniforms += [one.uniform or 0.0 for _, one in ahead]
+
+    def some(self, indices: Sequence[int]) -> _Draws:
+        """Return some of the draws."""
+        other = _Draws(())
+        other.rows, other.masks = [self.rows[i] for i in indices], [self.masks[i] for i in indices]
+        other.drawings, other.uniforms = [self.drawings[i] for i in indices], [self.uniforms[i] for i in indices]
+        return other
+
+
+def _table(
+    plan: DrawPlan, draws: _Draws, masked: torch.Tensor, normal: torch.Tensor, *, marks_doubts: bool
+) -> list[torch.Tensor]:
+    """Return (R,) token ids, log-probabilities by (R, V) `normal`, and log-probabilities masked and warped; see `BatchDraw`."""
+    if plan.takes_largest:
+        token_ids, logprobs = most_probable(masked)
+        return [token_ids, normal.gather(-1, token_ids[:, None]).squeeze(-1), logprobs]
+    uniforms = torch.tensor(draws.uniforms, dtype=torch.float64) if plan.needs_random else None
+    counts: list[TokenCounts | None] | None = None
+    if plan.needs_counts:
+        counts = [drawing.counts_of(row) for row, drawing in zip(draws.rows, draws.drawings, strict=True)]
+    found = plan.draw(masked, uniforms, counts, marks_doubts=marks_doubts)
+    for index, error in found.errors.items():
+        draws.rows[index].fail(error)
+    return [found.token_ids, normal.gather(-1, found.token_ids[:, None]).squeeze(-1), found.logprobs]
+
+
+def _values(columns: Sequence[torch.Tensor]) -> list[list[Any]]:
+    """Return the numbers of 1-D tensors of one device, by one transfer; those of the first are ids, below 2 ** 24, exact in float32."""
+    if columns[0].device.type == "cpu":
+        return [column.tolist() for column in columns]
+    numbers = iter(torch.cat([column.to(columns[-1].dtype) for column in columns]).tolist())
+    token_ids, *others = ([*islice(numbers, len(column))] for column in columns)
+    return [[*map(int, token_ids)], *others]
 
 
 def _choose(batch: RunningBatch, job: Job, rows: list[Row], logits: torch.Tensor, masked: torch.Tensor) -> None:
@@ -234,7 +263,7 @@ def _choose(batch: RunningBatch, job: Job, rows: list[Row], logits: torch.Tensor
     batch.replace([index for index, _ in plan], [row for _, row in plan])
 
 
-def _tops(rows: Sequence[Row], normal: torch.Tensor) -> list[tuple[tuple[int, float], ...]]:
+def _tops(rows: Sequence[Row], normal: torch.Tensor) -> list[Top]:
     """Return for each row its `num_top` most probable tokens with their log-probabilities, by (R, V) `normal`."""
     most = min(max([row.tokens.num_top for row in rows]), normal.shape[-1])
     if not most:
@@ -249,10 +278,3 @@ def _inputs_ahead(row: Row) -> list[DrawInput]:
     if row.piece.negative is not None or row.piece.draft is None:
         return []
     return row.piece.draft.inputs(len(row.tokens.ids), row.feed.expected, row.piece.drawing, row.stream)
-
-
-def _take(row: Row, draw: Draw) -> None:
-    """Append what was drawn to a row, unless the row fails."""
-    is_valid = isfinite(draw.logprob) and isfinite(draw.sampling_logprob) and row.error is None
-    if is_valid or not row.fails(draw.logprob, draw.sampling_logprob):
-        take(row, draw)

@@ -67,12 +67,13 @@ class StreamEvent:
         is_thought: whether text and tokens are thoughts, before the answer, which has events of its own; see `Thinking`. The text has no
             marks, the tokens have that at the end.
         call: in a chat with tools, the change of a tool call; its text is not part of `text`. See `Chat.stream`.
+        name: in a stream of a template, the name under which the text is generated; None for text of the template, and without a name.
         proposed_tokens, accepted_tokens, saved_forwards: how many tokens were drafted for the row since the last event, how many of
             these were accepted, and how many forwards that has saved the row; see `Meter`. 0 without a draft.
     """
 
-    batch: int
-    sample: int
+    batch: int = 0
+    sample: int = 0
     text: str = ""
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[float, ...] = ()
@@ -85,6 +86,7 @@ class StreamEvent:
     value: Any = None
     is_thought: bool = False
     call: OpenCall | None = None
+    name: str | None = None
     proposed_tokens: int = 0
     accepted_tokens: int = 0
     saved_forwards: int = 0

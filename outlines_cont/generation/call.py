@@ -33,7 +33,7 @@ from outlines_cont.errors import (
 from outlines_cont.generation.options import Options, warn_of_lengths
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.prompt import Opened, open_guidance, open_prompt
-from outlines_cont.generation.thoughts import OpenThinking, ThinkingProgram
+from outlines_cont.generation.thoughts import Answer, OpenThinking, ThinkingProgram
 from outlines_cont.meter import Meter
 from outlines_cont.progress import ProgressReporter
 from outlines_cont.samplers import BeamSearch, BestOf
@@ -104,12 +104,13 @@ class Call:
             begun = _begun(source, maker, resume, None if negative is None else negative[0].error)
             self.results.append(begun)
             given: dict[str, Any] = {"resume": resume, "healing": healing, "guidance": negative, "ends_row": not stays}
+            answer = Answer.choosing_by(maker.constraint, piece, negative) if maker.chooses else Answer(piece)
             if not _can_run(begun, resume):
                 self.rows.append(None)
             elif thinking is not None and (not resume or _is_thinking(begun)):
-                self.rows.append(self._thinking_row(thinking, begun, piece, given, row))
+                self.rows.append(self._thinking_row(thinking, begun, answer, given, row))
             else:
-                self.rows.append(self._row(begun, piece, given, row))
+                self.rows.append(self._answer_row(begun, answer, given, row))
         if resume:
             _check_resumed(self.results, self.rows, maker.source, thinks=thinking is not None)
 
@@ -155,8 +156,16 @@ class Call:
         self.counts = stayed.counts
         return stayed
 
+    def _answer_row(self, source: StateRow, answer: Answer, given: dict[str, Any], stayed: Row | None) -> Row:
+        """Return the row that continues `source` with an answer."""
+        written = source.piece if given["resume"] else None
+        first = answer.first(source.token_ids, len(source.token_ids) if written is None else written.start)
+        row = self._row(source, first, given, stayed)
+        answer.follow(row, ends_row=given["ends_row"])
+        return row
+
     def _thinking_row(
-        self, thinking: OpenThinking, source: StateRow, answer: Piece, given: dict[str, Any], stayed: Row | None
+        self, thinking: OpenThinking, source: StateRow, answer: Answer, given: dict[str, Any], stayed: Row | None
     ) -> Row | None:
         """Return the row that thinks before an answer; None if that cannot begin, which is the error of the row."""
         written = source.piece if given["resume"] else None
@@ -165,7 +174,7 @@ class Call:
         except ContextLengthError as error:
             self.results[-1] = replace(source, error=error, finish_reason="error")
             return None
-        piece = thinking.piece(answer, 0 if written is None else len(source.token_ids) - written.start)
+        piece = thinking.piece(answer.piece, 0 if written is None else len(source.token_ids) - written.start)
         with self.engine.lock:
             row = self._row(opened, piece, {**given, "ends_row": False}, stayed)
             ThinkingProgram.begin(row, thinking, answer, written, ends_row=given["ends_row"])
@@ -278,8 +287,9 @@ class Call:
         with self.engine.lock:
             running = [(i, row) for i, row in enumerate(self.rows) if row is not None and self.ended_row(i) is None]
             results = [self.ended_row(i) or begun for i, begun in enumerate(self.results)]
-            for (i, _), cut in zip(running, self.engine.snapshots([row for _, row in running]), strict=True):
-                results[i] = cut
+            for (i, row), cut in zip(running, self.engine.snapshots([row for _, row in running]), strict=True):
+                # A row that has ended leaves with the next step.
+                results[i] = self.finish(cut) if row.has_ended and row.piece.ends_row else cut
             return self._state_of(results)
 
     def _state_of(self, results: Sequence[StateRow]) -> SequenceState:
@@ -351,9 +361,15 @@ def _checked_eos(maker: PieceMaker, options: Options) -> frozenset[int]:
 
 
 def _check_search(maker: PieceMaker, options: Options) -> None:
-    """Raise if beam search is requested of a model without batching, or with guidance."""
+    """Raise if beam search is requested of a model without batching, with guidance, or of a reply that begins with a choice."""
     if not isinstance(maker.sampler, BeamSearch):
         return
+    if maker.chooses:
+        raise OptionError(
+            f"expected a sampler that draws token by token for a reply that is a text behind {maker.head!r}, or calls, got "
+            f"{maker.sampler!r}. Use `samplers.best_of(n)`, or `tool_choice='none'` or `'required'`.",
+            "sampler",
+        )
     if not maker.model.can_stack:
         raise UnsupportedModel(
             f"expected a model whose rows can run in one batch, for beam search, got {maker.model!r}. "
@@ -414,7 +430,7 @@ def _opened_thinking(maker: PieceMaker, options: Options) -> OpenThinking | None
             "heal": "Thoughts begin after a mark, so there is nothing to heal: omit it.",
         }
         raise OptionError(f"expected no such `{name}` together with `thinking`. {advice[name]}", name)
-    return OpenThinking.of(thinking, maker.model)
+    return OpenThinking.of(thinking, maker.model, maker.head)
 
 
 def _is_thinking(row: StateRow) -> bool:

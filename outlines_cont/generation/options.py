@@ -57,7 +57,7 @@ GENERATORS_OWN = object()
 class PieceOptions(TypedDict, total=False):
     """The options of a generated span (a piece), all of them optional.
 
-    Keys:
+    Attributes:
         max_tokens: the most tokens of a piece, forced ones included; None is up to the context. The default is
             `DEFAULT_MAX_TOKENS`, with a `LengthWarning` if that cuts a text.
         stop_at: a text, or several; the piece ends before the first one that occurs.

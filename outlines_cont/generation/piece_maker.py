@@ -51,6 +51,8 @@ class PieceMaker(Immutable):
     unbounded: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     thinking: Thinking | None = field(default=None, repr=False)
     shown_schema: str = field(default="", repr=False)
+    head = ""
+    """What stands before an answer that is a text, by itself; see `ReplyMaker`."""
     parses_specials: bool = field(
         default=False, repr=False
     )  # `parse` is given the bytes that the language reads, not a text
@@ -92,6 +94,11 @@ class PieceMaker(Immutable):
             # Hypotheses are compared by all of their tokens.
             scores_end=scores_end or is_beams or isinstance(own, BestOf),
         )
+
+    @property
+    def chooses(self) -> bool:
+        """Whether an answer begins with a choice of a text or calls."""
+        return False
 
     def draft_of(self, options: Options) -> Any:
         """Return the draft of a call: the one given to the call, else that of the generator."""

@@ -70,7 +70,7 @@ class Detokenizer:
         else:
             row.hold()
         self._chunks = [_Chunk(row.piece.text.begin, TextDecoder())]
-        self._start = self._token = row.piece_start
+        self.start = self._token = row.piece_start
         self._is_over = False
         self.is_thought = row.piece.is_thinking
 
@@ -111,7 +111,7 @@ class Detokenizer:
 
     def _take_back(self, row: Row) -> tuple[str, int]:
         """Drop the chunks with tokens that were rewound; return their text, and the index of the first token to report again."""
-        low, removed = max(row.tokens.low_water, self._start), ""
+        low, removed = max(row.tokens.low_water, self.start), ""
         row.tokens.low_water = len(row.token_ids)
         while self._chunks[-1].end.token > low:
             removed = self._chunks.pop().text + removed
@@ -182,6 +182,10 @@ class RunEvents:
             delta = detokenizer.last_thoughts(row)
             if delta:
                 yield StreamEvent(**self._shown(index, row, delta), is_thought=True)
+            self._detokenizers[index] = detokenizer = Detokenizer(row, retract=self._options.retract)
+        elif (
+            row is not None and detokenizer is not None and detokenizer.start < row.piece_start
+        ):  # behind the head of an answer
             self._detokenizers[index] = detokenizer = Detokenizer(row, retract=self._options.retract)
         yield self._event(index, detokenizer)
 
@@ -286,9 +290,7 @@ class StateStream(TaskStream):
     to continue the same piece, or pass it to another generator; no token is fed twice.
 
     After leaving an `async for` loop close the stream (`async with`, or `await stream.aclose()`), since Python finalises such a loop later.
-
-    The streams of generators and chats are such streams, too: of texts or values, with a check of the final state (`at_end`), or with other
-    events (`_items`).
+    `Generator.stream` returns a plain generator without a state.
     """
 
     def __init__(
@@ -308,6 +310,11 @@ class StateStream(TaskStream):
         characters that the stream still holds back. Cost: shares keys and values; some microseconds per row.
         """
         return self._left if self._left is not None else self._call.snapshot()
+
+    @property
+    def reused_tokens(self) -> int:
+        """How many tokens of the prompts were not fed, as a state, running rows or the prefix cache had their keys and values."""
+        return sum(row.num_reused for row in self._call.rows if row is not None)
 
     def _task(self) -> Task:
         # A variable, so that the rows are cancelled only after `close` has taken the state.

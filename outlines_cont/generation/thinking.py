@@ -1,7 +1,7 @@
 """`Thinking`: how a model thinks before its answer: the marks around its thoughts, a limit, a sampler.
 
 `marks_of` finds marks: by the text that a chat template writes for a message with a reasoning, else known marks that are in the template or
-that are tokens.
+that are tokens. `head_of`: the head of an answer, such as that of the final channel of gpt-oss.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from outlines_cont.chats.template import ChatTemplate
 from outlines_cont.checks import check, check_int
 from outlines_cont.errors import ChatError, NoChatTemplate, OptionError, TokenizerError
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.models.tokenizer.special_names import control_names_of
+from outlines_cont.models.tokenizer.special_names import control_names_of, special_names_of
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.params import Sampler
 from outlines_cont.state.row import shown_text
@@ -123,6 +123,32 @@ def marks_of(model: LanguageModel, template: ChatTemplate | None = None) -> tupl
         '`thinking=Thinking(begin="<think>\\n", end="\\n</think>\\n\\n")`.',
         "thinking",
     )
+
+
+def head_of(template: ChatTemplate) -> str:
+    """Return what a template writes between its prompt of a reply and the text of one, with special tokens by their names.
+
+    That is `<|channel|>final<|message|>` for gpt-oss, and nothing for most models. Thoughts that are empty are no head.
+    """
+    known: dict[Any, str] = template.model.memo.setdefault("answer_heads", {})
+    if template.source not in known:
+        known[template.source] = _head_in(template)
+    return known[template.source]
+
+
+def _head_in(template: ChatTemplate) -> str:
+    tokenizer = template.model.tokenizer
+    asked = [{"role": "user", "content": "x"}]
+    try:
+        opened = shown_text(template.token_ids(asked, is_open=True), tokenizer)
+        whole = shown_text(template.token_ids([*asked, {"role": "assistant", "content": _ANSWER}]), tokenizer)
+    except (ChatError, TokenizerError):
+        return ""
+    head, has_answer, _ = whole[len(opened) :].partition(_ANSWER)
+    if not whole.startswith(opened) or not has_answer or special_names_of(tokenizer).first_in(head) is None:
+        return ""
+    marks = _marks_in(template)
+    return head if marks is None or marks[1].endswith(head) else ""
 
 
 def _marks_in(template: ChatTemplate) -> tuple[str, str] | None:

@@ -2,11 +2,14 @@
 
 `ThinkingProgram`: the program of a row that thinks: when its thoughts have ended, it appends what is missing of the mark, and begins the
 answer in the same row, as a new row would after the same tokens.
+
+`Answer`: an answer as a piece, which may begin with a choice that is a piece of its own: a text, which then begins behind a head, or calls.
+`HeadProgram` is the program of a row that chooses.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -60,10 +63,13 @@ class OpenThinking:
     sampler: Sampler | None
 
     @classmethod
-    def of(cls, thinking: Thinking, model: LanguageModel) -> OpenThinking:
-        """Return a `Thinking` for a model; raise `OptionError` if no marks were given, and none are found."""
+    def of(cls, thinking: Thinking, model: LanguageModel, head: str = "") -> OpenThinking:
+        """Return a `Thinking` for a model; raise `OptionError` if no marks were given, and none are found.
+
+        `head` is what the answer begins with by itself, if it is a text: no part of the mark.
+        """
         begin, end = thinking.marks(model)
-        return cls(model, begin, end, thinking.max_tokens, thinking.sampler)
+        return cls(model, begin, end.removesuffix(head), thinking.max_tokens, thinking.sampler)
 
     @property
     def end_name(self) -> str | None:
@@ -137,15 +143,85 @@ def _last_place(part: list[int], token_ids: list[int]) -> int:
     return next((i for i in range(len(token_ids) - len(part), -1, -1) if token_ids[i : i + len(part)] == part), -1)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """An answer as a piece.
+
+    Attributes:
+        piece: the answer, a text behind its head or calls.
+        choosing: the piece that chooses; None if there is no choice.
+        choice: from the tokens of a row and the start of its piece, what it is, `"text"` or `"calls"`; None while that is open.
+        guidance: the negative prompt of the answer, and the scale.
+    """
+
+    piece: Piece
+    choosing: Piece | None = None
+    choice: Callable[[Sequence[int], int], str | None] | None = None
+    guidance: tuple[StateRow, float] | None = None
+
+    @classmethod
+    def choosing_by(cls, constraint: Any, piece: Piece, guidance: tuple[StateRow, float] | None) -> Answer:
+        """Return an answer that begins with a choice by a constraint, which has the method `choice`."""
+        choosing = replace(piece, policies=[constraint], max_tokens=None, min_tokens=0, drafter=None)
+        return cls(piece, choosing, constraint.choice, guidance)
+
+    def first(self, token_ids: Sequence[int], start: int) -> Piece:
+        """Return the piece of a row with some tokens, of which those from `start` on are its own."""
+        if self.choosing is None or self.choice is None or self.choice(token_ids, start) is not None:
+            return self.piece
+        return self.choosing
+
+    def follow(self, row: Row, *, ends_row: bool) -> None:
+        """Let a row that has begun with `first` go on."""
+        if row.piece.spec is self.choosing:
+            row.program, row.piece.ends_row = HeadProgram(self, ends_row=ends_row), False
+
+
+class HeadProgram(RowProgram):
+    """The program of a row that chooses between a text and calls; then it begins the answer, and leaves the row.
+
+    A text begins behind its head; calls begin with the tokens that were drawn.
+    """
+
+    def __init__(self, answer: Answer, *, ends_row: bool) -> None:
+        self._answer, self._ends_row = answer, ends_row
+
+    def plan(self, row: Row) -> None:
+        """Follow the constraint of the choice, and the policies of the answer when that is made."""
+        answer = self._answer
+        assert answer.choice is not None
+        if answer.choice(row.token_ids, row.piece_start) is None:
+            follow_policies(row)
+        chosen = answer.choice(row.token_ids, row.piece_start)
+        if row.error is not None or (chosen is None and not row.has_ended):
+            return
+        thoughts, is_streamed = row.piece.thoughts, row.piece.text.final is not None
+        start = row.piece_start if chosen is not None else row.length
+        row.program = None
+        if chosen is None and row.piece.finish_reason != "constraint":  # the context is full
+            row.piece.ends_row = self._ends_row
+            row.end(row.piece.finish_reason)
+            row.leave_when_scored()
+            return
+        piece = answer.piece
+        if piece.max_tokens is not None:
+            piece = replace(piece, max_tokens=max(piece.max_tokens - (row.length - start), 0))
+        row.begin(piece, start=start, guidance=answer.guidance, ends_row=self._ends_row)
+        row.piece.thoughts = thoughts
+        if is_streamed:
+            row.hold()
+        follow_policies(row)
+
+
 class ThinkingProgram(RowProgram):
     """The program of a row that thinks; when its thoughts have ended, it begins the answer, and leaves the row."""
 
-    def __init__(self, thinking: OpenThinking, answer: Piece, *, ends_row: bool) -> None:
+    def __init__(self, thinking: OpenThinking, answer: Answer, *, ends_row: bool) -> None:
         self._thinking, self._answer, self._ends_row = thinking, answer, ends_row
 
     @classmethod
     def begin(
-        cls, row: Row, thinking: OpenThinking, answer: Piece, written: WrittenPiece | None, *, ends_row: bool
+        cls, row: Row, thinking: OpenThinking, answer: Answer, written: WrittenPiece | None, *, ends_row: bool
     ) -> None:
         """Let a row whose piece is its thoughts go on with an answer; `written` is the piece that it resumes, if it does."""
         row.program = cls(thinking, answer, ends_row=ends_row)
@@ -171,10 +247,11 @@ class ThinkingProgram(RowProgram):
         thoughts = self._ended(row)
         row.append_known(rest, APPENDED)
         row.feed.settle()
-        row.begin(self._answer, ends_row=self._ends_row)
+        row.begin(self._answer.first(row.token_ids, row.length), ends_row=self._ends_row)
         row.piece.thoughts = thoughts
         if piece.text.final is not None:  # a stream shows the row
             row.hold()
+        self._answer.follow(row, ends_row=self._ends_row)
         follow_policies(row)
 
     def _ended(self, row: Row) -> Thoughts:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
+from operator import lt
 
 import numpy as np
 import torch
@@ -19,11 +20,12 @@ from outlines_cont.errors import UnsupportedModel
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.attention import additive_mask
 from outlines_cont.kv.buffer import Buffer
-from outlines_cont.kv.gathering import Tail, gather
+from outlines_cont.kv.gathering import Tail, gather, select
 from outlines_cont.kv.growing import GrowingCache, Tails
 from outlines_cont.kv.row import KVPart, RowKV
 from outlines_cont.kv.share import SHARING, Segment, Share, Sharing, plan, segments, sharing_on
 
+_ONLY = {0: 0}  # the columns of a chunk of one token
 # Rows are packed when more columns than this, and more than a quarter of all, hold no token even of the longest row.
 _SPARE_COLUMNS = 32
 
@@ -88,27 +90,42 @@ class KVBatch:
 
         Cost: one forward, and a copy of the tails where ragged chunks must be packed.
         """
-        width = max(map(len, chunks))
+        sizes = [*map(len, chunks)]
+        width = max(sizes)
+        is_ragged = min(sizes) < width
         # Padding goes to the left of a row's first tokens, where it is outside of the row. Later it would be between tokens; for a
         # model that cannot skip columns it goes behind them, and is packed away after the forward.
-        can_skip, sizes = self._model.can_skip, [*map(len, chunks)]
+        can_skip = is_ragged and self._model.can_skip
         starts = [
             width - size if can_skip or not tail else 0 for size, tail in zip(sizes, self._tail_lengths, strict=True)
         ]
-        spans = np.arange(width) - np.array(starts)[:, None]  # the index of each column in the chunk of the row
-        new = (spans >= 0) & (spans < np.array(sizes)[:, None])
-        fed = np.zeros((2, *new.shape), dtype=np.int64)
-        fed[0][new] = [*chain.from_iterable(chunks)]
-        fed[1] = np.where(new, spans + np.array(self.lengths)[:, None], 0)
+        fed = np.zeros((2, len(chunks), width), dtype=np.int64)
+        positions = np.arange(width) + np.array(self.lengths)[:, None]
+        if is_ragged:
+            spans = np.arange(width) - np.array(starts)[:, None]  # the index of each column in the chunk of the row
+            new = (spans >= 0) & (spans < np.array(sizes)[:, None])
+            fed[0][new] = [*chain.from_iterable(chunks)]
+            fed[1] = np.where(new, positions - np.array(starts)[:, None], 0)
+        else:
+            new = np.ones((len(chunks), width), dtype=bool)
+            fed[:] = chunks, positions
         # A forward has some logits, even where none are wanted yet.
         columns = sorted({at + i for at, indices in zip(starts, wanted, strict=True) for i in indices}) or [width - 1]
         logits = self._forward(fed, new, columns)
-        self._tail_lengths = [length + len(chunk) for length, chunk in zip(self._tail_lengths, chunks, strict=True)]
-        self._tidy()
-        if columns == [0]:
-            return Fed(logits, [dict.fromkeys(indices, 0) for indices in wanted])
+        self._tail_lengths = [length + size for length, size in zip(self._tail_lengths, sizes, strict=True)]
+        if is_ragged:
+            self._tidy()
+        if width == 1:
+            return Fed(logits, [_ONLY if indices else {} for indices in wanted])
         at = {column: index for index, column in enumerate(columns)}
         return Fed(logits, [{i: at[start + i] for i in indices} for start, indices in zip(starts, wanted, strict=True)])
+
+    def feed_next(self, token_ids: Sequence[int]) -> torch.Tensor:
+        """Feed one token id per row in one forward, and return the (R, V) logits after these; `feed` in short, with the same errors."""
+        fed = np.array([token_ids, self.lengths])[..., None]
+        logits = self._forward(fed, np.ones((len(token_ids), 1), dtype=bool), [0])
+        self._tail_lengths = [length + 1 for length in self._tail_lengths]
+        return logits[:, 0]
 
     def allocate_exactly(self, num_columns: int) -> None:
         """Let the tails, which are empty, have this number of columns and no spare ones, as there is no room for these."""
@@ -157,9 +174,23 @@ class KVBatch:
         return [RowKV(parts) if parts else None for parts in shares]
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Continue with `rows` only, in this order; a row that is named several times is forked. Cost: that of a new batch."""
-        shares = self.release_all()
-        self._open([shares[row] for row in rows])
+        """Continue with `rows` only, in this order; a row that is named several times is forked.
+
+        Cost: that of a new batch; of short tails without heads, in their old order, one copy for each run of neighbouring rows.
+        """
+        columns = np.flatnonzero(self.mask[list(rows)].any(axis=0))
+        is_ordered = all(map(lt, rows, rows[1:])) and len(columns) > 0
+        if not is_ordered or any(self.heads) or columns[-1] - columns[0] >= SHARING.min_view:
+            shares = self.release_all()
+            self._open([shares[row] for row in rows])
+            return
+        start, stop = int(columns[0]), int(columns[-1]) + 1
+        old = self._tails.buffer
+        buffer, mask = select(self._store, old, rows, start, stop), self.mask[list(rows), start:stop]
+        self._close()
+        self._set_heads([], len(rows))
+        self._set_tails(buffer, [np.flatnonzero(line) for line in mask], [])
+        self._tidy()
 
     def _open(self, shares: Sequence[RowKV | None]) -> None:
         sources = [buffer for share in shares if share is not None for buffer in share.buffers]
@@ -238,7 +269,7 @@ class KVBatch:
     def _forward(self, fed: NDArray[np.int64], new: NDArray[np.bool_], columns: list[int]) -> torch.Tensor:
         """Feed ids and their positions, (2, R, Q)."""
         seen = np.concatenate([self.mask, new], axis=1)
-        ids, positions = upload(fed, self._model.device)
+        ids, positions = upload(fed, self._model.device).unbind()
         logits = self._model.forward(ids, self._attention_mask(seen, new), positions, self._cache, columns)
         if not self._tails.were_read():
             raise UnsupportedModel(

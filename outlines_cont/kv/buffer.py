@@ -115,10 +115,10 @@ class Buffer:
         """Write (R, H, Q, D) keys and values from column `start` on; return views of all columns. `KVBudgetError` without room."""
         stop = start + keys.shape[2]
         layer = self._reserve(index, keys, values, start, stop)
-        layer[0][:, :, start:stop] = keys
-        layer[1][:, :, start:stop] = values
+        layer[0].narrow(2, start, stop - start).copy_(keys)
+        layer[1].narrow(2, start, stop - start).copy_(values)
         self.used = max(self.used, stop)
-        return layer[0][:, :, :stop], layer[1][:, :, :stop]
+        return layer[0].narrow(2, 0, stop), layer[1].narrow(2, 0, stop)
 
     def allocate(self, like: Buffer, num_columns: int) -> None:
         """Make room for `num_columns` columns with the layers of `like`; their contents are undefined until they are written."""
@@ -135,10 +135,10 @@ class Buffer:
 
     def _reserve(self, index: int, keys: torch.Tensor, values: torch.Tensor, kept: int, stop: int) -> Layer:
         """Return the tensors of a layer with room for `stop` columns, the first `kept` of them as they were."""
-        self._layers += [None] * (index + 1 - len(self._layers))
-        layer = self._layers[index]
+        layer = self.layer(index)
         if layer is not None and layer[0].shape[2] >= stop:
             return layer
+        self._layers += [None] * (index + 1 - len(self._layers))
         spare = max(_SPARE, (stop if layer is not None else 0) // _GROWTH)
         capacity = stop + spare if self.num_exact is None else max(stop, self.num_exact)
         nbytes = self.num_rows * capacity * (_column_bytes(keys) + _column_bytes(values))

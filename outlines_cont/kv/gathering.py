@@ -5,6 +5,7 @@ a copy takes one operator for each part, and on an accelerator two for all parts
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 import numpy as np
 from numpy.typing import NDArray
@@ -37,6 +38,29 @@ def gather(store: BufferStore, rows: Sequence[Sequence[KVPart]]) -> Tail:
         buffer.allocate(moves[0][0].buffer, width)
         _fill(buffer, moves, [width - length for length in lengths])
     return buffer, [np.arange(width - length, width) for length in lengths]
+
+
+def select(store: BufferStore, source: Buffer, rows: Sequence[int], start: int, stop: int) -> Buffer:
+    """Return a new buffer with a copy of some rows, ascending, of another: their columns from `start` to `stop`.
+
+    All of them must have been written. One operator, or one for each layer, copies a run of neighbouring rows.
+    """
+    buffer = Buffer(store.reserve, len(rows), source.epoch)
+    buffer.allocate(source, stop - start)
+    pairs = [
+        pair
+        for i in range(buffer.num_layers)
+        for pair in zip(source.layer(i) or (), buffer.layer(i) or (), strict=True)
+    ]
+    if source.whole is not None and buffer.whole is not None:
+        pairs = [(source.whole, buffer.whole)]
+    for _, run in groupby(enumerate(rows), lambda pair: pair[1] - pair[0]):
+        (first, old), *others = run
+        count = len(others) + 1
+        for before, after in pairs:
+            target = after.narrow(-4, first, count).narrow(-2, 0, stop - start)
+            target.copy_(before.narrow(-4, old, count).narrow(-2, start, stop - start))
+    return buffer
 
 
 def _fill(buffer: Buffer, moves: Sequence[_Move], spare: Sequence[int]) -> None:

@@ -214,7 +214,11 @@ def compare(config: Any, model: LanguageModel, own: Forward, plain: Forward) -> 
         found = _cut_and_forked(_Probed(model, own, **can), ids)
     except Exception as failure:  # any error of a network that is not what its class says
         return Finding(False, f"our own forward failed: {failure}")
-    wanted = _cut_and_forked(_Probed(model, plain, **can), ids)
+    try:
+        wanted = _cut_and_forked(_Probed(model, plain, **can), ids)
+    except UnsupportedModel:  # such as layers that another network has as well, whose config says how they attend
+        can["can_branch"] = False
+        wanted = _cut_and_forked(_Probed(model, plain, **can), ids)
     error, bound = _error(found, wanted), _own_tolerance(model.dtype)
     if not error < bound:
         probed = cast(LanguageModel, _Probed(model, plain, **can))

@@ -114,6 +114,10 @@ class Product:
     weight: Tensor
     bias: Tensor | None
 
+    def __call__(self, x: Tensor) -> Tensor:
+        """Return (N, outputs) of (N, inputs)."""
+        return torch.mm(x, self.weight) if self.bias is None else torch.addmm(self.bias, x, self.weight)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecoderLayer:
@@ -293,10 +297,10 @@ def _norm(module: Any, is_centred: bool) -> Norm:
         )
     eps = module.eps if hasattr(module, "eps") else module.variance_epsilon
     if not is_centred:
-        return partial(functional.rms_norm, normalized_shape=weight.shape, weight=weight, eps=eps)
+        return partial(torch.rms_norm, normalized_shape=weight.shape, weight=weight, eps=eps)
 
     def norm(x: Tensor) -> Tensor:
-        scaled = functional.rms_norm(x, weight.shape, None, eps)
+        scaled = torch.rms_norm(x, weight.shape, None, eps)
         return torch.addcmul(scaled, scaled, weight)
 
     return norm

@@ -64,6 +64,8 @@ class FusedDecoder:
         self._watch = WeightsWatch(network)
         self._both = decoder.heads + decoder.key_heads
         self._groups = decoder.heads // decoder.key_heads
+        self._ropes = {layer.rope for layer in decoder.layers}
+        self._windows = {layer.window for layer in decoder.layers}
         self._tables: dict[str, Tensor] = {}
         self._swap: Tensor | None = None
         reason = self.change()
@@ -86,18 +88,15 @@ class FusedDecoder:
             x = x * decoder.embedding_scale
         if decoder.positions is not None:
             x = x + functional.embedding(positions, decoder.positions)
-        turns = {
-            name: self._turn(name, positions, tails.num_columns + shape[1])
-            for name in {layer.rope for layer in decoder.layers}
-        }
-        sights = {w: _sight(mask, input_ids, tails, w, x.dtype) for w in {layer.window for layer in decoder.layers}}
+        turns = {name: self._turn(name, positions, tails.num_columns + shape[1]) for name in self._ropes}
+        sights = {window: _sight(mask, input_ids, tails, window, x.dtype) for window in self._windows}
         for index, layer in enumerate(decoder.layers):
             x = self._attention(x, index, shape, turns[layer.rope], sights[layer.window], tails)
             if index == len(decoder.layers) - 1:
                 x = _wanted(x, shape, columns)
             x = self._feed_forward(x, layer)
         x = decoder.norm(x)
-        logits = functional.linear(x, decoder.head.weight.t(), decoder.head.bias).view(shape[0], len(columns), -1)
+        logits = decoder.head(x).view(shape[0], len(columns), -1)
         if decoder.logits_scale != 1:
             logits = logits * decoder.logits_scale
         cap = decoder.logits_cap
@@ -112,7 +111,7 @@ class FusedDecoder:
         rows, width = shape
         heads = heads.view(rows, width, self._both, -1).transpose(1, 2)
         values = values.view(rows, width, self._decoder.key_heads, -1).transpose(1, 2)
-        query, keys = heads[:, : self._decoder.heads], heads[:, self._decoder.heads :]
+        query, keys = torch.split_with_sizes(heads, (self._decoder.heads, self._decoder.key_heads), 1)
         keys, values = tails.write(index, keys, values)
         if sight.start:
             keys, values = keys[:, :, sight.start :], values[:, :, sight.start :]
@@ -125,9 +124,9 @@ class FusedDecoder:
     def _heads(self, x: Tensor, layer: DecoderLayer, turn: _Turn | None) -> tuple[Tensor, Tensor]:
         """Return (N, H + Hk, D) queries and keys and (N, Hk, D) values."""
         decoder = self._decoder
-        flat = functional.linear(x, layer.qkv.weight.t(), layer.qkv.bias)
-        split = flat.view(len(x), -1, decoder.size)
-        heads, values = split[:, : self._both], split[:, self._both :]
+        flat = layer.qkv(x)
+        split = flat.view(x.shape[0], -1, decoder.size)
+        heads, values = torch.split_with_sizes(split, (self._both, decoder.key_heads), 1)
         if layer.head_norms is not None:
             parts = flat[:, : self._both * decoder.size] if layer.norms_whole else heads
             at = decoder.heads * (decoder.size if layer.norms_whole else 1)
@@ -152,7 +151,7 @@ class FusedDecoder:
 
     def _feed_forward(self, x: Tensor, layer: DecoderLayer) -> Tensor:
         _, _, before, after = layer.norms
-        inner = functional.linear(x if before is None else before(x), layer.up.weight.t(), layer.up.bias)
+        inner = layer.up(x if before is None else before(x))
         if self._decoder.is_gated:
             gate, up = inner.chunk(2, -1)
             inner = layer.activation(gate).mul_(up)
@@ -164,7 +163,7 @@ class FusedDecoder:
         """Return `x` plus a product, which is normed before where there is a norm."""
         scale = self._decoder.residual_scale
         if norm is not None:
-            return torch.add(x, norm(functional.linear(inner, product.weight.t(), product.bias)), alpha=scale)
+            return torch.add(x, norm(product(inner)), alpha=scale)
         x = torch.addmm(x, inner, product.weight, alpha=scale)
         return x if product.bias is None else x.add_(product.bias, alpha=scale)
 

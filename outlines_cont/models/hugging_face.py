@@ -129,8 +129,8 @@ class HuggingFaceModel(EngineModel):
     @property
     def device(self) -> torch.device:
         """The device of the first weight, to which the input ids are sent."""
-        module, name = self._first_weight
-        weight: torch.Tensor = getattr(module, name)
+        parameters, name = self._first_weight
+        weight: torch.Tensor = parameters[name]
         return weight.device
 
     @property
@@ -149,11 +149,11 @@ class HuggingFaceModel(EngineModel):
         return bool(self._probed(self._fused_now()).skip)
 
     @cached_property
-    def _first_weight(self) -> tuple[torch.nn.Module, str]:
-        """The module that has the first weight, and its name there; cached, as the search takes as long as a small layer."""
+    def _first_weight(self) -> tuple[dict[str, Any], str]:
+        """The parameters of the module that has the first weight, and its name; cached, as the search takes as long as a small layer."""
         path, _ = next(self.hugging_face.named_parameters())
         owner, _, name = path.rpartition(".")
-        return self.hugging_face.get_submodule(owner), name
+        return self.hugging_face.get_submodule(owner)._parameters, name
 
     @cached_property
     def fingerprint(self) -> str:
@@ -183,8 +183,8 @@ class HuggingFaceModel(EngineModel):
 
     def _probed(self, fused: Finding) -> Capabilities:
         """Return what a probe of the forward that runs now has found. Cost: 2 us after the first probe; steps of the engine read it."""
-        module, name = self._first_weight
-        weight: torch.Tensor = getattr(module, name)
+        parameters, name = self._first_weight
+        weight: torch.Tensor = parameters[name]
         key = bool(fused), weight.dtype, weight.device.type
         found = self._found.get(key)
         if found is None:
@@ -319,6 +319,8 @@ def tiny(
     freeze: bool = True,
 ) -> HuggingFaceModel:
     """Load the bundled model from the package; nothing is downloaded. It is trained to read short messages and write JSON records.
+
+    It is weak at anything else. `python -m scripts.real_model FOLDER` makes a small chat model, for `transformers(FOLDER)`.
 
     Args:
         device: where to put the weights; None is the CPU.

@@ -7,16 +7,23 @@ methods, no training. It does not look at values: those that are edited in place
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from operator import getitem, is_
+from itertools import repeat
+from operator import contains, getitem, is_, itemgetter
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils.dlpack import from_dlpack
+from torch.utils.weak import WeakTensorKeyDictionary
+
+_WHOLES: Any = WeakTensorKeyDictionary()
+"""The tensors that were made, by the first of their weights."""
 
 
 def joined(weights: Sequence[Tensor]) -> Tensor:
     """Return the rows of some weights as one tensor, and move each weight into its part of it. Values, shapes and types are unchanged.
+
+    Weights that are joined already, as another network has the same layers, stay where they are.
 
     Each weight keeps a storage of its own (over a part of the memory), as other libraries refuse to save parameters that share one.
 
@@ -24,7 +31,11 @@ def joined(weights: Sequence[Tensor]) -> Tensor:
     """
     if len(weights) == 1:
         return weights[0].detach()
-    whole = torch.cat([weight.detach() for weight in weights])
+    known: Tensor | None = _WHOLES.get(weights[0])
+    if known is not None and len(known) == sum(map(len, weights)) and are_adjacent(known, weights):
+        return known
+    whole: Tensor = torch.cat([weight.detach() for weight in weights])
+    _WHOLES[weights[0]] = whole
     stop = 0
     for weight in weights:
         start, stop = stop, stop + len(weight)
@@ -56,9 +67,10 @@ class WeightsWatch:
         """Return what has changed; None for nothing. Cost: 0.1 us for each module and weight."""
         if any(self._hooks) or nn.modules.module._global_forward_hooks or nn.modules.module._global_forward_pre_hooks:
             return "hooks are registered"
-        for own in self._own:
-            if own["training"] or "forward" in own:
-                return "a module is in training mode" if own["training"] else "a method of a module is replaced"
+        if any(map(itemgetter("training"), self._own)):
+            return "a module is in training mode"
+        if any(map(contains, self._own, repeat("forward"))):
+            return "a method of a module is replaced"
         try:
             is_same = all(map(is_, map(getitem, self._tables, self._names), self._members))
         except KeyError:

@@ -2,44 +2,180 @@
 (continuous batching), in input order through a bounded reorder buffer of 16 batches; called with a list, frame, table or dataset it returns
 one. A row that fails has its error as outcome; random numbers depend on `seed` and the row's prompt alone. `run`: from file to file, also
 on Ray actors, with resume and an HTML report.
+
+A row is rendered to a prompt; its record and each sample are a `_Span` of a `Window`, calls of one prompt, which are joined to one outcome;
+another row can start as soon as one ends. A hash of seed and prompt seeds each call. The agreement of a value is the share of samples with
+an equal one (a failed sample agrees with none). A record that is cut, invalid or not JSON fails its row alone.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from time import monotonic
 from typing import Any, cast
 
+import torch
+
 import fsm
+from fsm import FSMError
 from outlines_cont import generate, samplers
 from outlines_cont.chat import Chat, with_ends
 from outlines_cont.checks import DEFAULT_MAX_TOKENS, check_int, names_of, unknown_option
-from outlines_cont.engine.window import Room
-from outlines_cont.errors import OptionError
+from outlines_cont.engine.engine import engine_of
+from outlines_cont.engine.job import Task
+from outlines_cont.engine.window import Room, Window
+from outlines_cont.errors import IncompleteOutput, OptionError, OutlinesContError
+from outlines_cont.events.event import StreamOptions
+from outlines_cont.generation.call import Call
 from outlines_cont.generation.options import Options, PieceOptions
+from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.prompt import Item
+from outlines_cont.generation.stream import RunEvents
 from outlines_cont.generation.thinking import Thinking
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import MARKS, control_names_of, mapped_texts
-from outlines_cont.pipelines.calibration import Calibration
-from outlines_cont.pipelines.columns import RecordColumns, extracted
+from outlines_cont.pipelines.calibration import Calibration, agreement, value_logprobs
+from outlines_cont.pipelines.columns import RecordColumns, extracted, shape_of
 from outlines_cont.pipelines.extraction import Extraction, Tally
-from outlines_cont.pipelines.flow import Recipe, outcomes
-from outlines_cont.pipelines.outcome import InputFormat, Outcome, RowError, ShowValue
+from outlines_cont.pipelines.outcome import Failure, InputFormat, Outcome, RowError, ShowValue, Usage
 from outlines_cont.pipelines.prompt_template import DEFAULT_SOURCE, MakePrompt, PromptTemplate, RowPrompt
 from outlines_cont.pipelines.ray_workers import WorkerOptions
 from outlines_cont.pipelines.reading import RowSource
 from outlines_cont.pipelines.record_schema import RecordSchema
-from outlines_cont.pipelines.shape import shape_of
 from outlines_cont.progress import OnProgress
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.params import Sampler
+from outlines_cont.state.row import FORCED, StateRow
 from outlines_cont.state.tokens import Tokens, start_ids
+
+# Errors of rows, as opposed to bugs.
+_OF_ROWS = (OutlinesContError, FSMError, torch.OutOfMemoryError)
+# Look-ahead in batches: the most calls from the first unfinished one on; others start only after it has ended.
+_AHEAD = 16
+
+
+@dataclass(slots=True, eq=False)
+class _Span:
+    """What is written after the prompt of a row, its record or sample number `sample`, by a call; and then its result."""
+
+    extractor: Extractor
+    number: int
+    sample: int
+    prompt: Any
+    error: Exception | None
+    show: ShowValue | None
+    steps: int = 0
+    row: StateRow | None = None
+
+    @property
+    def length(self) -> int:
+        """The number of its tokens, thoughts included."""
+        if self.row is None or self.row.piece is None:
+            return 0
+        thoughts = self.row.piece.thoughts
+        return len(self.row.token_ids) - (self.row.piece.start if thoughts is None else thoughts.start)
+
+    def task(self) -> Task:
+        """Return its call as a task, which shows the record while it is written."""
+        self.steps = 0
+        if self.error is not None:  # of its prompt
+            return
+        made, events = self.extractor, None
+        maker = made._voter if self.sample and made._voter is not None else made._generator
+        try:
+            call = Call(maker, [self.prompt], made._options, rng=self._seeds(maker), score_last=made._is_scored)
+            if self.show is not None and not self.sample:
+                events = RunEvents(call, StreamOptions(True, 0, False, True))
+            yield from call.task(lambda: self._note(events))
+            (row,) = call.results
+        except _OF_ROWS as error:
+            self.error = error
+        else:
+            self.row, self.error = replace(row, kv=None, logits=None), row.error
+
+    def _note(self, events: RunEvents | None) -> Sequence[Any]:
+        """Count a step, and show the new parts of the record."""
+        self.steps += 1
+        if events is not None and self.show is not None:
+            for event in events.pull():
+                self.show(self.number, event.value, event.finish_reason not in ("", "length", "error"))
+        return ()
+
+    def _seeds(self, maker: PieceMaker) -> list[int] | None:
+        """Return a digest of the prompt as seed, so that a record does not depend on the other rows or their order."""
+        thinking = maker.thinking_of(self.extractor._options)
+        used = (maker.sampler, None if thinking is None else thinking.sampler)
+        if not any(getattr(sampler, "needs_random", False) for sampler in used):
+            return None
+        prompt = self.prompt.text if isinstance(self.prompt, Tokens) else str(self.prompt)
+        text = f"{self.extractor._seed}{f' {self.sample - 1}' if self.sample else ''} {prompt}"
+        return [int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:7])]
+
+    def value(self) -> Any:
+        """Return the value of its call; raise its error, also if it was cut."""
+        if self.error is not None:
+            raise self.error
+        assert self.row is not None
+        if self.row.finish_reason == "length":
+            raise IncompleteOutput(
+                f"expected a whole record, but max_tokens={self.extractor._options.max_tokens} or the context of the model cut it. "
+                "Raise --max-tokens, or bound the strings and arrays of the schema.",
+                "",
+                "length",
+            )
+        return self.row.value
+
+    def dumped(self) -> Any:
+        """Return its value as JSON; if it has failed, an object that is equal to no other."""
+        try:
+            return self.extractor.schema.dump(self.value())
+        except Exception:
+            return object()
+
+
+def _outcome(span: _Span, *votes: _Span) -> Outcome:
+    usage, schema, is_scored = _usage(span, votes), span.extractor.schema, span.extractor._is_scored
+    try:
+        value = span.value()
+        record = schema.dump(value)
+        json.dumps(record, ensure_ascii=False, allow_nan=False).encode("utf-8")
+    except Exception as error:  # a serializer of the user may raise anything, or return a value that is not JSON
+        return Outcome(failure=Failure.of(error), usage=usage)
+    assert span.row is not None
+    return Outcome(
+        record,
+        value=value,
+        weight=_weight(span.row) if is_scored else None,
+        usage=usage,
+        logprobs=value_logprobs(span.row, span.extractor._generator.model.tokenizer) if is_scored else {},
+        agreement=agreement(record, [vote.dumped() for vote in votes]) if votes else {},
+    )
+
+
+def _weight(row: StateRow) -> float:
+    """Return the log-probability of a record, without that of the thoughts before it."""
+    if row.piece is None or row.piece.thoughts is None:
+        return row.weight
+    start = row.piece.start
+    ends = tuple(end for end in row.counted.ends if end[0] >= start)
+    return replace(row.counted, skipped=((0, start),), ends=ends).weight(row.logprobs)
+
+
+def _usage(span: _Span, votes: Sequence[_Span]) -> Usage:
+    sample_tokens = sum(vote.length for vote in votes)
+    if span.row is None:
+        return Usage(sample_tokens=sample_tokens, steps=span.steps)
+    num_prompt = len(span.row.token_ids) - span.length
+    num_forced = span.row.kinds[num_prompt:].count(FORCED)
+    return Usage(num_prompt, span.length, num_forced, sample_tokens, span.steps)
+
 
 Row = str | Mapping[str, Any]
 
@@ -108,21 +244,15 @@ class Extractor:
         shape = shape_of(self.schema, has_formats=options.get("formats", "assert") == "assert")
         self.columns = RecordColumns(shape, has_agreement=bool(samples))
         """The columns of the records."""
-        make_prompt, self._source, self.needed = self._prompt_of(prompt, chat, allow_missing)
+        self._make_prompt, self._source, self.needed = self._prompt_of(prompt, chat, allow_missing)
         voter = sampler if getattr(sampler, "needs_random", False) else samplers.multinomial()
         limit: PieceOptions = {"max_tokens": max_tokens, "thinking": thinking}
         make = partial(generate.json, model, self.schema.schema, draft=draft, **options)
-        self._recipe = Recipe(
-            generator=make(sampler=sampler),
-            voter=make(sampler=voter) if samples else None,
-            schema=self.schema,
-            prompt=make_prompt,
-            options=Options.of(with_ends(limit, [chat]) if chat is not None else limit),
-            seed=seed,
-            samples=samples,
-            room=Room(batch_size),
-            is_scored=is_scored,
-        )
+        self._generator = make(sampler=sampler)
+        self._voter = make(sampler=voter) if samples else None
+        self._options = Options.of(with_ends(limit, [chat]) if chat is not None else limit)
+        self._seed, self._samples, self._is_scored = seed, samples, is_scored
+        self._room = Room(batch_size)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the arguments, from which it is made again."""
@@ -164,21 +294,32 @@ class Extractor:
             rows: texts, or the fields of rows; an exception in place of a row that could not be read is its outcome.
             show: takes values while they are written, with the number of the row; None shows nothing.
         """
-        return outcomes(self._recipe, map(self._fields, rows), show)
+        model: Any = self.model
+        window = Window(self._spans(rows, show), self._room, _AHEAD * self._room.size, _OF_ROWS)
+        num_reused = 0
+        with model.meter() as meter, closing(engine_of(model).items(window.task())) as ended:
+            while spans := [*islice(ended, 1 + self._samples)]:
+                new = meter.reused_tokens - num_reused
+                num_reused += new
+                yield replace(_outcome(*spans), reused_tokens=new)
 
     def prompt(self, row: Row) -> Any:
         """Return the prompt of a row; raise `RowError` where it is neither a text nor a dict, or lacks a field."""
-        fields = self._fields(row)
-        if isinstance(fields, Exception):
-            raise fields
-        return self._recipe.prompt(fields)
+        fields = {self.text_field: row} if isinstance(row, str) else row
+        if not isinstance(fields, Mapping):
+            raise RowError(f"expected a row that is a text or a dict of fields, got {type(row).__name__}")
+        return self._make_prompt(fields)
 
-    def _fields(self, row: Row | Exception) -> Mapping[str, Any] | Exception:
-        if isinstance(row, str):
-            return {self.text_field: row}
-        if isinstance(row, Mapping | Exception):
-            return row
-        return RowError(f"expected a row that is a text or a dict of fields, got {type(row).__name__}")
+    def _spans(self, rows: Iterable[Row | Exception], show: ShowValue | None) -> Iterator[_Span]:
+        """Yield the record and the samples of each row."""
+        for number, row in enumerate(rows):
+            prompt, failure = None, row if isinstance(row, Exception) else None
+            try:
+                prompt = None if isinstance(row, Exception) else self.prompt(row)
+            except Exception as error:  # the prompt may be made by code of the user
+                failure = error
+            for sample in range(1 + self._samples):
+                yield _Span(self, number, sample, prompt, failure, show)
 
     def _prompt_of(
         self, prompt: str | PromptTemplate | MakePrompt | None, chat: Chat | None, allow_missing: Collection[str] | bool

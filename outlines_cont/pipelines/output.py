@@ -21,10 +21,10 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from outlines_cont.pipelines.columns import ObjectShape, Shape
 from outlines_cont.pipelines.outcome import InputRow, OutputError, SetupError, digest_of, listed
 from outlines_cont.pipelines.reading import pyarrow
 from outlines_cont.pipelines.record_schema import unchanged
-from outlines_cont.pipelines.shape import ObjectShape, Shape
 
 try:
     import fcntl
@@ -95,7 +95,9 @@ def file_output(path: Path, keep: int | None) -> Iterator[WriteLine]:
             while rest:
                 rest = rest[file.write(rest) :]
         except OSError as error:
-            raise OutputError(f"writing to {str(path)!r} failed: {error.strerror}. It holds whole lines.") from error
+            raise OutputError(
+                f"writing to {str(path)!r} failed: {error.strerror}. The lines before that are complete."
+            ) from error
         end += len(line)
 
     with file:
@@ -134,7 +136,7 @@ def check_output(
         raise SetupError(f"expected an output other than the input, got {str(path)!r} for both")
     if mode is not None and not (resume or overwrite):
         raise SetupError(
-            f"the output {str(path)!r} exists. Go on with it by --resume, replace it by --overwrite, or name another file."
+            f"the output {str(path)!r} exists. Resume with --resume, replace it with --overwrite, or name another file."
         )
     if not (os.access(folder, os.W_OK | os.X_OK) if mode is None else os.access(path, os.W_OK)):
         place = f"the folder {str(folder)!r}" if mode is None else repr(str(path))

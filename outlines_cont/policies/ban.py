@@ -162,8 +162,8 @@ def ban(
     Raises:
         OptionError: a phrase is empty or not a text, a factor is not from 0 to 1, a pattern cannot be searched for.
 
-    Cost: 1 us per character of the phrases, once; then 2 us per token for any number of them. Patterns take 0.3 us per byte and position
-        where one may have begun.
+    Cost: 1 us per character of the phrases, once; then 2 us per token for any number of them. Patterns take 0.3 us per byte and
+    position where one may have begun.
     """
     check_int("alternatives", alternatives, 1)
     check_int("horizon", horizon, 1, is_optional=True)

@@ -5,7 +5,7 @@ drops the last ones; it also takes over the states after guessed tokens. `row_ah
 
 Forced tokens are cut before the first that the mask of another policy refuses, or at which another policy would rewind or stop.
 Contradictions: two temperatures, two sequences after the same sample, a first forced token that another policy refuses, two policies that
-end the row where a token leaves their languages.
+end the row where a token leaves their languages (what that would mean is the end of the intersection, which one policy has).
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _FORKS = (
 class PolicyState:
     """One policy on one row, with a stack of its states: the initial one, and one after each token of the generated span."""
 
-    __slots__ = ("_ahead", "policy", "retries", "stack")
+    __slots__ = ("ahead", "policy", "retries", "stack")
 
     def __init__(self, policy: Policy[Any], row: RowView) -> None:
         self.policy = policy
         self.stack: list[Any] = [policy.initial(row)]
         self.retries = 0  # how often it has refused tokens; a rewind does not change that
-        self._ahead: list[tuple[int, Any]] = []  # guessed tokens and the states after them, the next one last
+        self.ahead: list[tuple[int, Any]] = []  # guessed tokens and the states after them, the next one last
 
     def fork(self) -> PolicyState:
         """Return a copy for a fork of the row."""
@@ -43,12 +43,14 @@ class PolicyState:
     def at(self, stack: list[Any], retries: int) -> PolicyState:
         """Return the state of the same policy with a copy of `stack`, and `retries`."""
         other = PolicyState.__new__(PolicyState)
-        other.policy, other.stack, other.retries, other._ahead = self.policy, [*stack], retries, []
+        other.policy, other.stack, other.retries, other.ahead = self.policy, [*stack], retries, []
         return other
 
     def branches(self, row: RowView) -> list[Branch]:
         """Return the branch of the policy, or none to stop."""
         branches = self.policy.branches(self.stack[-1], row)
+        if type(branches) is list and len(branches) == 1 and type(branches[0]) is Branch:
+            return branches
         if not isinstance(branches, list | tuple) or not all(map(_is_branch, branches)):
             raise TypeError(
                 f"expected a list of `Branch` from `branches` of {type(self.policy).__name__}, got {shortened(repr(branches))}. Return "
@@ -60,19 +62,19 @@ class PolicyState:
 
     def append(self, token_id: int) -> None:
         """Push the state after one more token: that of the guess if it was this token, else a new one."""
-        guessed, state = self._ahead.pop() if self._ahead else (-1, None)
+        guessed, state = self.ahead.pop() if self.ahead else (-1, None)
         if guessed != token_id:
-            self._ahead = []
+            self.ahead = []
             state = self.policy.advance(self.stack[-1], token_id)
         self.stack.append(state)
 
     def expect(self, token_ids: Sequence[int], ahead: PolicyState) -> None:
         """Take the states after the guessed `token_ids` from a copy of this one, to be used if these tokens follow."""
-        self._ahead = [*zip(token_ids, ahead.stack[1:], strict=False)][::-1]
+        self.ahead = [*zip(token_ids, ahead.stack[1:], strict=False)][::-1]
 
     def rewind(self, count: int, row: RowView | None) -> None:
         """Drop the states of the last `count` tokens; `row` is the row before the rewind, if this policy has requested it."""
-        before, self._ahead = self.stack[-1], []
+        before, self.ahead = self.stack[-1], []
         self.stack = self.stack[: len(self.stack) - count]  # a new list, see `Checkpoint`
         if row is not None:
             self.stack[-1] = self.policy.rewound(before, self.stack[-1], row)
@@ -85,7 +87,7 @@ class PolicyState:
     def give_up(self, row: RowView, reason: str) -> None:
         """Let the policy raise its error, or accept the text so far."""
         state = self.policy.give_up(self.stack[-1], row, reason)
-        self.stack, self._ahead = [*self.stack[:-1], state], []
+        self.stack, self.ahead = [*self.stack[:-1], state], []
 
 
 def compose(states: list[PolicyState], row: RowView) -> tuple[list[Branch], PolicyState]:
@@ -133,7 +135,8 @@ def _intersected(branches: list[Branch]) -> Branch:
     exits = [branch.exits for branch in branches if branch.exits is not None]
     if len(exits) > 1:
         raise UnsupportedBranch(
-            "two policies of one row end it where a token leaves their languages; intersect the languages"
+            "expected one policy at most that ends a row where a token leaves its language (`end='free'`), got several. Pass one generator "
+            "of the intersection, `generate.fsm(model, first & second)`, or make all but one of them with `end='eos'`."
         )
     return Branch(
         sample_mask=mask,

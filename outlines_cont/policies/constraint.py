@@ -70,10 +70,7 @@ class Constraint(Immutable, Policy[int]):
         # By state, and where text is encoded by the last tokens before it, on which the encoding depends.
         self._forced = lru_cache(_MEMO_SIZE)(self._forced_branches)
         self._hints = lru_cache(_MEMO_SIZE)(self._first_forced)
-        mask_of = token_fsm.open_bitmask if end == "free" else token_fsm.bitmask
-        self._longest = lru_cache(_MEMO_SIZE)(
-            lambda state: int(self._lengths[bitmask.to_ids(mask_of(state))].max(initial=0))
-        )
+        self._longest = lru_cache(_MEMO_SIZE)(self._longest_allowed)
         self._sampled = lru_cache(_NUM_MASKS)(self._open_branches if end == "free" else self._closed_branches)
 
     @classmethod
@@ -162,13 +159,20 @@ class Constraint(Immutable, Policy[int]):
         forced = self._forced_ids(state, before)
         kept: list[int] = []
         left = sum(len(self._spelled[token_id]) for token_id in forced)
+        # A token that leaves may spell the end of the text, but where one text is left that would be the same.
+        leaves = bool(forced) and self.end == "free" and not self.token_fsm.has_one_text(state)
         for token_id in forced:
-            if self._longest(state) > left or token_id not in self._allowed(state):
+            if self._longest(state, leaves) > left or token_id not in self._allowed(state):
                 break
             kept.append(token_id)
             left -= int(self._lengths[token_id])
             state = self.token_fsm.next_state(state, token_id)
         return kept
+
+    def _longest_allowed(self, state: int, leaves: bool) -> int:
+        """Return the most bytes of a token that may be drawn in a state, with `leaves` also of those that leave the language."""
+        mask = self.token_fsm.open_bitmask(state) if leaves else self.token_fsm.bitmask(state)
+        return int(self._lengths[bitmask.to_ids(mask)].max(initial=0))
 
     def hint(self, state: int, row: RowView) -> int | None:
         """Return the first token of the tokenizer's encoding of the forced text, also where a longer token is allowed."""

@@ -238,7 +238,8 @@ class ForkProgram(RowProgram):
 
     Attributes:
         driver: decides what follows.
-        fork_index: its number in the program.
+        fork_index, parent: its number in the program, and that of the fork that it was forked from, if it was.
+        captures, log: what it has captured and logged.
         start: how many of its first tokens are those of the prompt.
         waits_for: the shared variables that it waits for.
         backtracked: how many tokens the last branch has removed.
@@ -253,6 +254,9 @@ class ForkProgram(RowProgram):
         """Begin after a prompt of `start` tokens; `between` is the piece between two spans."""
         self.driver = driver
         self.fork_index = 0
+        self.parent: int | None = None
+        self.captures: dict[str, str] = {}  # replaced, never changed, as a copy is restored where a step is undone
+        self.log = ""
         self.start = start
         self.waits_for: tuple[str, ...] = ()
         self.backtracked = 0
@@ -263,6 +267,11 @@ class ForkProgram(RowProgram):
         self.trace = ""
         self._between = between
         self._base = start
+
+    def become(self, fork_index: int, parent: ForkProgram) -> None:
+        """Be the program of a new fork, number `fork_index`, which has what its parent has captured."""
+        self.fork_index, self.parent = fork_index, parent.fork_index
+        self.captures, self.log = parent.captures, ""
 
     @property
     def reads_ahead(self) -> bool:  # type: ignore[override]

@@ -18,9 +18,9 @@ import threading
 import traceback
 from collections.abc import Callable, Sequence
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise, takewhile
+from itertools import islice, pairwise, takewhile
 from operator import eq
 from queue import SimpleQueue
 from time import perf_counter
@@ -51,11 +51,12 @@ from outlines_cont.state.sequence_state import SequenceState
 
 
 class Callback:
-    """A call of a driver: `outcome` is its result and its error, None until it has ended or was abandoned."""
+    """A call of a driver, which is made once: `outcome` is its result and its error, None until it has ended or was abandoned."""
 
     def __init__(self, function: Callable[[], Any]) -> None:
         self.outcome: tuple[Any, Exception | None] | None = None
         self._function: Callable[[], Any] | None = function
+        self._lock = threading.Lock()
         self._started: float | None = None
         self._ended: float | None = None
 
@@ -64,11 +65,26 @@ class Callback:
         """How long it took, or has taken so far; 0 before it begins."""
         return 0.0 if self._started is None else (self._ended or perf_counter()) - self._started
 
-    def run(self) -> tuple[Any, Exception | None]:
-        """Call the function, once; return its result and its error."""
-        # An error refers to the frames above it, and so to this call: the function must not live as long.
+    def make(self) -> bool:
+        """Call the function, unless it was called or dropped; return False if the call was abandoned meanwhile, with its thread."""
+        return self._function is None or self.end(self._made())
+
+    def drop(self) -> None:
+        """Never make the call, if it has not begun."""
+        self._function = None
+
+    def end(self, outcome: tuple[Any, Exception | None]) -> bool:
+        """Set the outcome; return False if there is one already."""
+        with self._lock:
+            is_first = self.outcome is None
+            self.outcome = outcome if is_first else self.outcome
+        return is_first
+
+    def _made(self) -> tuple[Any, Exception | None]:
+        # The error refers to this frame, which is cleared, and to those that called it, which may not refer to the function.
         function, self._function = self._function, None
-        assert function is not None
+        if function is None:
+            return None, None  # it was dropped meanwhile
         self._started = perf_counter()
         try:
             return function(), None
@@ -85,12 +101,10 @@ class Round:
     """Calls that are made one after the other; `notify` is called, by their thread, when all are over."""
 
     def __init__(self, calls: Sequence[Callback], notify: Callable[[], None]) -> None:
-        self.calls = list(calls)
+        self.calls = calls
         self.is_started = False  # whether it was passed to a thread
         self._notify = notify
-        self._lock = threading.Lock()
-        self._over = threading.Event()
-        self._owner: object = None
+        self._is_over = threading.Event()
 
     @property
     def present(self) -> Callback | None:
@@ -99,32 +113,15 @@ class Round:
 
     def wait(self, seconds: float) -> bool:
         """Wait until all calls are over, at most `seconds`; return whether they are."""
-        return self._over.wait(seconds)
+        return self._is_over.wait(seconds)
 
-    def run(self, owner: object) -> None:
-        """Make the calls that are not over yet, until another thread, which is another `owner`, runs the round."""
-        with self._lock:
-            self._owner = owner
-        while (call := self.present) is not None:
-            outcome = call.run()
-            with self._lock:
-                if self._owner is not owner:
-                    return
-                call.outcome = outcome
-        self._over.set()
+    def run(self) -> bool:
+        """Make the calls that are not over yet; return False if one was abandoned with its thread."""
+        if not all(call.make() for call in self.calls):
+            return False
+        self._is_over.set()
         self._notify()
-
-    def abandon(self, calls: Sequence[Callback], error: Exception | None = None) -> bool:
-        """End calls with an error, though one of them may still run; return False if all were over already."""
-        with self._lock:
-            open_calls = [call for call in calls if call.outcome is None]
-            if open_calls:
-                self._owner = None
-            for call in open_calls:
-                call.outcome = None, error
-            if self.present is None:
-                self._over.set()
-            return bool(open_calls)
+        return True
 
 
 class Caller:
@@ -134,17 +131,19 @@ class Caller:
         self._rounds: SimpleQueue[Round | None] | None = None
 
     def start(self, calls: Round) -> None:
-        """Begin to make the calls of a round, unless they were begun before."""
-        if not calls.is_started:
-            self._queue(calls)
-            calls.is_started = True
+        """Begin to make the calls of a round, after those of earlier ones."""
+        if self._rounds is None:
+            rounds: SimpleQueue[Round | None] = SimpleQueue()
+            threading.Thread(target=_work, args=(rounds,), name="outlines-cont-control", daemon=True).start()
+            self._rounds = rounds  # after the thread has started, wherever this is interrupted
+        self._rounds.put(calls)
+        calls.is_started = True
 
-    def abandon_call(self, calls: Round, call: Callback, error: Exception) -> None:
-        """Abandon a call of a round with its thread; a new thread makes the other calls."""
-        if calls.abandon([call], error):
+    def abandon(self, calls: Round, call: Callback, error: Exception) -> None:
+        """End a call of a round with an error, and leave it to its thread; a new thread makes the calls after it."""
+        if call.end((None, error)):
             self.close()
-            if calls.present is not None:
-                self._queue(calls)
+            self.start(calls)
 
     def close(self) -> None:
         """End the thread after its present call."""
@@ -152,18 +151,9 @@ class Caller:
             self._rounds.put(None)
             self._rounds = None
 
-    def _queue(self, calls: Round) -> None:
-        if self._rounds is None:
-            rounds: SimpleQueue[Round | None] = SimpleQueue()
-            threading.Thread(target=_work, args=(rounds,), name="outlines-cont-control", daemon=True).start()
-            self._rounds = rounds  # after the thread has started, wherever this is interrupted
-        self._rounds.put(calls)
-
 
 def _work(rounds: SimpleQueue[Round | None]) -> None:
-    owner = object()
-    while (calls := rounds.get()) is not None:
-        calls.run(owner)
+    while (calls := rounds.get()) is not None and calls.run():
         del calls  # the results must not live until the next round
 
 
@@ -178,10 +168,10 @@ class Fork:
     Attributes:
         index: its number; the first is 0.
         parent: the number of the fork that it was forked from, None for the first.
-        state: its tokens, prompt included, with their keys and values; None while it runs, and if it was cancelled.
-        text: what the program has appended, as text; empty while it runs.
-        finish_reason: empty while it runs; then `stop` (the controller has stopped it, or the script has ended), `length`
-            (the context is full), the name of a limit in `Budget`, `deadlock`, `error` or `cancelled`.
+        state: its tokens, prompt included, with their keys and values; None if it was cancelled.
+        text: what the program has appended, as text.
+        finish_reason: `stop` (the controller has stopped it, or the script has ended), `length` (the context is full), the name of a
+            limit in `Budget`, `deadlock`, `error` or `cancelled`.
         error: the error that has ended it.
         trace: the traceback of its controller or script, as Python prints it.
         log: what it has logged, without what its parent had logged before.
@@ -189,18 +179,18 @@ class Fork:
     """
 
     index: int
-    parent: int | None = None
-    state: SequenceState | None = None
-    text: str = ""
-    finish_reason: str = ""
-    error: Exception | None = None
-    trace: str = ""
-    log: str = ""
-    captures: dict[str, str] = field(default_factory=dict)
+    parent: int | None
+    state: SequenceState | None
+    text: str
+    finish_reason: str
+    error: Exception | None
+    trace: str
+    log: str
+    captures: dict[str, str]
 
     def __repr__(self) -> str:
         error = "" if self.error is None else f", error={shortened(repr(self.error), 80)}"
-        return f"Fork({self.index}, {self.finish_reason or 'running'!r}, {shortened(self.text)!r}{error})"
+        return f"Fork({self.index}, {self.finish_reason!r}, {shortened(self.text)!r}{error})"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -270,7 +260,6 @@ class ProgramJob(Job):
     """The forks of one program.
 
     Attributes:
-        forks: all of them, by their number.
         num_events: how many of `events` cannot be undone any more.
         usage: the work of its rows, up to the last step.
         used: the counters of its budget.
@@ -281,7 +270,6 @@ class ProgramJob(Job):
 
     def __init__(self, row: Row, model: LanguageModel, budget: Budget, shared: Shared, seed: Any) -> None:
         super().__init__([row], row.counts)
-        self.forks = [Fork(0)]
         self.events: list[Event] = []
         self.num_events = 0
         self.usage = Meter()
@@ -290,6 +278,8 @@ class ProgramJob(Job):
         self.shared = shared
         self._seed = seed
         self._caller = Caller()
+        self._ended: dict[int, Fork] = {}
+        self._num_forks = 1
         # Calls that are being made, and their rows, which no frame of a call may refer to.
         self._round: tuple[Round, list[Row]] | None = None
         # The round that was begun in this step: its calls are made even if the step is undone.
@@ -300,6 +290,11 @@ class ProgramJob(Job):
         self.is_controlled = True
         self.reads_ahead = program_of(row).driver.speculates
         shared.join(self)
+
+    @property
+    def forks(self) -> list[Fork]:
+        """All forks that have ended, by their number."""
+        return [fork for _, fork in sorted(self._ended.items())]
 
     @property
     def is_calling(self) -> bool:  # type: ignore[override]
@@ -317,8 +312,8 @@ class ProgramJob(Job):
 
     def start_calls(self, notify: Callable[[], None]) -> bool:
         """Begin a round: call the drivers of all forks that need a plan, in a thread."""
-        if self._round is not None:
-            self._caller.start(self._round[0])  # if a step was interrupted before that
+        if self._round is not None and not self._round[0].is_started:
+            self._caller.start(self._round[0])  # a step was interrupted before that
         if self._round is not None or self.is_over:
             return False
         self._check_limits()
@@ -350,21 +345,17 @@ class ProgramJob(Job):
     def checkpoint(self) -> Callable[[], None]:
         """Return a function that restores the program to its present state; plans that are returned in between are not lost."""
         undo_rows = super().checkpoint()
-        now, num_writes = self._round, self._num_writes
+        now, num_writes, num_forks, num_events = self._round, self._num_writes, self._num_forks, len(self.events)
+        num_ended, num_tokens, has_waited = len(self._ended), self.used.num_tokens, self._has_waited
         self._begun = None
-        live = [self.forks[program_of(row).fork_index] for row in self.rows]
-        forks = [replace(fork, captures={**fork.captures}) for fork in live]
-        num_forks, num_events = len(self.forks), len(self.events)
-        num_tokens, has_waited = self.used.num_tokens, self._has_waited
 
         def undo() -> None:
             undo_rows()
             self._round = self._begun or now
             self._num_writes = num_writes if self._begun is None else self._num_writes
-            del self.forks[num_forks:], self.events[num_events:]
-            for fork in forks:
-                self.forks[fork.index] = replace(fork, captures={**fork.captures})
-            self.used.num_tokens, self._has_waited = num_tokens, has_waited
+            del self.events[num_events:]
+            self._ended = dict(islice(self._ended.items(), num_ended))
+            self._num_forks, self.used.num_tokens, self._has_waited = num_forks, num_tokens, has_waited
             self.shared.join(self)
 
         return undo
@@ -374,15 +365,13 @@ class ProgramJob(Job):
 
     def note_end(self, row: Row, state_row: StateRow) -> None:
         """Collect the result of a fork."""
-        if state_row.error is not None:
+        error = state_row.error
+        if error is not None:
             # The frames refer to the row, and so to keys and values; the text of the traceback is in `trace`.
-            traceback.clear_frames(state_row.error.__traceback__)
+            traceback.clear_frames(error.__traceback__)
             state_row = replace(state_row, kv=None, logits=None)
         super().note_end(row, state_row)
-        fork = self.forks[program_of(row).fork_index]
-        fork.state = SequenceState(self._model, ((state_row,),), self._seed)
-        fork.trace = program_of(row).trace
-        self._end_fork(row, state_row.finish_reason, state_row.error)
+        self._end_fork(row, state_row.finish_reason, error, SequenceState(self._model, ((state_row,),), self._seed))
         self._close([row])
         if self.is_over:
             self.leave()
@@ -394,9 +383,7 @@ class ProgramJob(Job):
 
     def leave(self) -> None:
         """Stop the thread, and end the forks that still run as cancelled."""
-        if self._round is not None:
-            self._round[0].abandon(self._round[0].calls)
-            self._round = None
+        self._drop_round()
         self._close(self.rows)
         self._caller.close()
         self.shared.part(self)
@@ -409,17 +396,18 @@ class ProgramJob(Job):
         self.num_events = len(self.events)
 
     def _view(self, row: Row) -> ForkView:
-        def reserve(count: int) -> None:
-            if count > 0:
-                num_running = sum(not row.has_ended for row in self.rows)
-                self.used.check(ForkBudgetError, num_running + self._num_reserved + count)
-                self._num_reserved += count
-
         one = program_of(row)
         tokens = (row.token_ids, row.cached, one.backtracked, one.appended_ids(row))
-        return ForkView(*tokens, reserve, self.used.step, one.outcome, one.driver_error)
+        return ForkView(*tokens, self._reserve, self.used.step, one.outcome, one.driver_error)
 
-    def _apply(self, rows: list[Row], calls: list[Callback]) -> list[tuple[Row, list[Row]]]:
+    def _reserve(self, count: int) -> None:
+        """Count forks that a driver requests."""
+        if count > 0:
+            num_running = sum(not row.has_ended for row in self.rows)
+            self.used.check(ForkBudgetError, num_running + self._num_reserved + count)
+            self._num_reserved += count
+
+    def _apply(self, rows: list[Row], calls: Sequence[Callback]) -> list[tuple[Row, list[Row]]]:
         """Execute the plans that calls have returned; return the rows that have forked, each with its forks."""
         forked: list[tuple[Row, list[Row]]] = []
         for row, call in zip(rows, calls, strict=True):
@@ -442,31 +430,33 @@ class ProgramJob(Job):
 
     def _apply_plans(self, row: Row, plans: list[ForkPlan]) -> list[Row]:
         group = row.split(len(plans))
-        self._note(row, plans[0])
-        for fork, plan in zip(group[1:], plans[1:], strict=True):
-            parent = self.forks[program_of(group[plan.parent]).fork_index]
-            program_of(fork).fork_index = len(self.forks)
-            self.forks.append(Fork(program_of(fork).fork_index, parent.index, captures={**parent.captures}))
-            self.events.append(Forked(parent.index, program_of(fork).fork_index))
-            self._note(fork, plan)
-        for one, plan in zip(group, plans, strict=True):
-            program_of(one).act(one, plan)
+        for fork, plan in zip(group, plans, strict=True):
+            one = program_of(fork)
+            if fork is not row:
+                one.become(self._num_forks, program_of(group[plan.parent]))
+                self.events.append(Forked(one.parent or 0, one.fork_index))
+                self._num_forks += 1
+            one.log = (one.log + plan.log)[-MAX_LOG:]
+            one.captures = one.captures | dict(plan.captures)
+            self.events += [Capture(one.fork_index, name, text) for name, text in plan.captures]
+        for fork, plan in zip(group, plans, strict=True):
+            program_of(fork).act(fork, plan)
         return [*group]
 
-    def _note(self, row: Row, plan: ForkPlan) -> None:
-        fork = self.forks[program_of(row).fork_index]
-        fork.log = (fork.log + plan.log)[-MAX_LOG:]
-        for name, text in plan.captures:
-            fork.captures[name] = text
-            self.events.append(Capture(fork.index, name, text))
-
-    def _end_fork(self, row: Row, reason: str, error: Exception | None) -> None:
-        fork = self.forks[program_of(row).fork_index]
-        fork.text = self._model.tokenizer.text_bytes(row.token_ids[program_of(row).start :]).decode(errors="replace")
+    def _end_fork(self, row: Row, reason: str, error: Exception | None, state: SequenceState | None = None) -> None:
+        one = program_of(row)
+        text = self._model.tokenizer.text_bytes(row.token_ids[one.start :]).decode(errors="replace")
         if isinstance(error, BudgetError | DeadlockError):
             reason = error.limit if isinstance(error, BudgetError) else "deadlock"
-        fork.finish_reason, fork.error = reason, error
+        fork = Fork(one.fork_index, one.parent, state, text, reason, error, one.trace, one.log, one.captures)
+        self._ended[fork.index] = fork
         self.events.append(Finish(fork.index, reason, error))
+
+    def _drop_round(self) -> None:
+        """Make no more calls of the present round, and ignore those that were made."""
+        for call in () if self._round is None else self._round[0].calls:
+            call.drop()
+        self._round = None
 
     def _close(self, rows: list[Row]) -> None:
         """Close the drivers that have not ended, in the thread of the program."""
@@ -497,7 +487,7 @@ class ProgramJob(Job):
     def _check_limits(self) -> None:
         error = self.used.exceeded(ProgramTimeout, self.used.seconds)
         if error is not None:
-            self._round = None
+            self._drop_round()
             for row in self.rows:
                 program_of(row).waits_for = ()
                 row.fail(copy(error))
@@ -517,9 +507,8 @@ class ProgramJob(Job):
         call = calls.present
         error = self.used.exceeded(CallbackTimeout, call.seconds) if call is not None else None
         if call is not None and error is not None:
-            self._caller.abandon_call(calls, call, error)
+            self._caller.abandon(calls, call, error)
         if self.used.exceeded(ProgramTimeout, self.used.seconds) is not None:
-            calls.abandon(calls.calls)
             self._caller.close()
             self._check_limits()
 

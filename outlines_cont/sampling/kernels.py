@@ -155,14 +155,13 @@ Drawn = tuple[torch.Tensor, torch.Tensor]
 def most_probable(logits: torch.Tensor) -> Drawn:
     """Return the largest of each row of (R, V) logits, of equal ones the first.
 
-    Cost: a softmax and one more pass; `max` with its indices alone takes longer than both on a CPU.
+    Cost: a softmax; on a CPU the index by numpy takes a tenth of the time of that by PyTorch.
     """
-    if logits.shape[-1] <= _SMALL or logits.device.type == "cuda":
-        token_ids = logits.max(dim=-1, keepdim=True).indices
+    if logits.device.type == "cpu" and logits.dtype != torch.bfloat16:
+        token_ids = torch.from_numpy(logits.detach().numpy().argmax(axis=-1, keepdims=True))
     else:
-        at = _indices(_reduced(logits, _SIZE, torch.amax).max(dim=-1, keepdim=True).indices, _SIZE)
-        token_ids = at.gather(-1, _gathered(logits, at, -torch.inf).max(dim=-1, keepdim=True).indices)
-    return token_ids[:, 0], logits.softmax(dim=-1).gather(-1, token_ids)[:, 0].log()
+        token_ids = logits.max(dim=-1, keepdim=True).indices
+    return token_ids.squeeze(-1), logits.log_softmax(dim=-1).gather(-1, token_ids).squeeze(-1)
 
 
 def inverse_cdf(logits: torch.Tensor, uniforms: torch.Tensor) -> Drawn:

@@ -26,6 +26,8 @@ Rng: TypeAlias = "int | torch.Generator | Sequence[int] | None"
 # Philox generates four numbers at a time; `advance` counts in fours.
 _BLOCK = 4
 _WORD = 2**64 - 1
+# How many numbers are generated together.
+_AHEAD = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,7 @@ class OpenStream:
     """Draws from a stream, one number after the other; the `RandomStream` is unchanged.
 
     `peek` returns the next number without consuming it, and `take` consumes it once the draw counts; until then it is the next one.
-    The attribute `drawn` is the number of random numbers that were consumed.
+    The attribute `drawn` is the number of random numbers that were consumed; `is_peeked`, whether `peek` has returned the next one.
     """
 
     def __init__(self, stream: RandomStream) -> None:
@@ -75,23 +77,23 @@ class OpenStream:
         self._stream = stream
         self.drawn = stream.drawn
         self._seen: list[float] = []  # the next numbers, as far as they were generated
-        self._is_peeked = False  # whether the first of them was returned by `peek`
+        self.is_peeked = False
 
     def peek(self) -> float:
         """Return the next number, float64, uniform in [0, 1), without consuming it."""
-        self._is_peeked = True
-        return self.ahead(0)
+        self.is_peeked = True
+        return self._seen[0] if self._seen else self.ahead(0)
 
     def ahead(self, offset: int) -> float:
         """Return the number `offset` numbers after the next one, without consuming it; `take` ignores this call."""
-        while len(self._seen) <= offset:
-            self._seen.append(float(self._generator.random()))
+        if len(self._seen) <= offset:
+            self._seen += self._generator.random(offset + _AHEAD).tolist()
         return self._seen[offset]
 
     def take(self) -> None:
         """Consume the number that `peek` returned; do nothing if there was no `peek` since the last call."""
-        if self._is_peeked:
-            self.drawn, self._is_peeked = self.drawn + 1, False
+        if self.is_peeked:
+            self.drawn, self.is_peeked = self.drawn + 1, False
             del self._seen[0]
 
     def draw(self) -> float:

@@ -48,6 +48,12 @@ class Warper(ABC):
         cls.is_standard = cls.__module__.startswith(f"{__package__}.")
         if "warp" in cls.__dict__ and "for_rows" not in cls.__dict__:
             cls.for_rows = Warper.for_rows  # type: ignore[method-assign]
+        if cls.needs_counts and not cls.has_fast_form():
+            raise TypeError(
+                f"expected a method `for_rows` of {cls.__name__}, whose `needs_counts` is true: `warp` gets no counts of tokens. "
+                "Write it as `outlines_cont/sampling/stateful.py` does, or a sampler (`samplers.Sampler`); for a temperature alone, a "
+                "policy whose `Branch` has a `temperature`."
+            )
 
     @abstractmethod
     def warp(self, logits: torch.Tensor) -> torch.Tensor:

@@ -5,23 +5,27 @@ choices of all requests run in the one loop of the model's engine.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 from outlines_cont import policies, samplers
 from outlines_cont.chat import Chat
+from outlines_cont.chats.tool import Tool
 from outlines_cont.continuation import continuous
 from outlines_cont.engine.guidance import Guidance
 from outlines_cont.generate import Generator
+from outlines_cont.generation.thinking import Thinking
 from outlines_cont.serve.api_error import APIError, api_error
-from outlines_cont.serve.choice import Answer, Choice, Open
-from outlines_cont.serve.requests import ChatRequest, CompletionRequest
+from outlines_cont.serve.choice import Answer, Choice
+from outlines_cont.serve.messages import conversation
+from outlines_cont.serve.requests import EFFORTS, ChatRequest, CompletionRequest
 
 
-async def asked_chat(model: Any, generator: Generator, request: ChatRequest, most: int) -> Answer:
+async def asked_chat(
+    model: Any, generator: Generator, tools: Sequence[Tool], request: ChatRequest, most: int
+) -> Answer:
     """Return the answer to a chat by the generator of its constraint; `most` is the largest number of tokens of a reply."""
-    tools = [tool.model_dump(exclude_none=True) for tool in request.tools or ()]
     calls = request.calls
     if calls and generator.constraint is not None:
         raise APIError(
@@ -36,40 +40,38 @@ async def asked_chat(model: Any, generator: Generator, request: ChatRequest, mos
 
     def begun() -> list[Chat]:
         chat = Chat(model, rng=request.seed, tools=tools if calls else (), **(request.chat_template_kwargs or {}))
-        for message in request.messages:
-            chat = chat.message(message.as_dict())
+        for message in conversation(request.messages):
+            chat = chat.message(message)
         _ = chat.state
-        return chat.fork(count) if count > 1 else [chat]
+        return chat.fork(count, feed=False) if count > 1 else [chat]
 
     chats = await _checked(begun, "messages")
     num_prompt = chats[0].state.shape[2]
-
-    def opened(chat: Chat) -> Open:
-        return lambda: chat.stream(generator, top=top, **calls, **options)
-
-    return Answer([Choice(i, num_prompt, opened(chat)) for i, chat in enumerate(chats)], request.top)
+    streams = await _checked(lambda: [chat.stream(generator, top=top, **calls, **options) for chat in chats])
+    return Answer([Choice(i, num_prompt, stream) for i, stream in enumerate(streams)], request.top)
 
 
 async def asked_completion(model: Any, generator: Generator, request: CompletionRequest, most: int) -> Answer:
     """Return the answer to a request of Completions, whose prompts are texts or token ids; `most` is the largest number of tokens."""
-    generator = replace(generator, sampler=_sampler(request))
+    writing = continuous(replace(generator, sampler=_sampler(request)))
     options = _options(request, most)
     top = 0 if request.top is None else request.top
     count, prompts = request.n or 1, request.prompts
-    choices: list[Choice] = []
-    for prompt in prompts:
-        num_prompt = len(prompt) if isinstance(prompt, list) else len(model.tokenizer.encode(prompt))
-        for _ in range(count):
-            rng = None if request.seed is None else request.seed + len(choices)
-            choices.append(Choice(len(choices), num_prompt, _completion(generator, prompt, top, rng, options)))
-    return Answer(choices, request.top, len(prompts))
+
+    def opened() -> list[Choice]:
+        choices: list[Choice] = []
+        for prompt in prompts:
+            num_prompt = len(prompt) if isinstance(prompt, list) else len(model.tokenizer.encode(prompt))
+            for _ in range(count):
+                rng = None if request.seed is None else request.seed + len(choices)
+                stream = writing.stream(prompt, top=top, rng=rng, **options)
+                choices.append(Choice(len(choices), num_prompt, stream))
+        return choices
+
+    return Answer(await _checked(opened, "prompt"), request.top, len(prompts))
 
 
-def _completion(generator: Generator, prompt: Any, top: int, rng: int | None, options: dict[str, Any]) -> Open:
-    return lambda: continuous(generator).stream(prompt, top=top, rng=rng, **options)
-
-
-async def _checked(make: Callable[[], Any], field: str) -> Any:
+async def _checked(make: Callable[[], Any], field: str | None = None) -> Any:
     """Return what a function makes in a thread; its errors are those of a field of the request."""
     try:
         return await asyncio.to_thread(make)
@@ -108,7 +110,13 @@ def _options(request: ChatRequest | CompletionRequest, most: int) -> dict[str, A
         raise APIError(
             400, f"expected at most {most} tokens of a reply, the limit of this server, got {wanted}", "max_tokens"
         )
-    options: dict[str, Any] = {"max_tokens": most if wanted is None else wanted}
+    default = request.default_tokens if isinstance(request, CompletionRequest) else most
+    most = min(default, most) if wanted is None else wanted
+    options: dict[str, Any] = {"max_tokens": most}
+    effort = request.reasoning_effort if isinstance(request, ChatRequest) else None
+    if effort is not None and effort != "none":
+        thoughts = max(int(most * EFFORTS[effort]), 1)
+        options |= {"max_tokens": max(most - thoughts, 1), "thinking": Thinking(max_tokens=thoughts)}
     if request.stops:
         options["stop_at"] = request.stops
     if request.draft is not None:

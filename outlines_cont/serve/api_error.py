@@ -5,12 +5,32 @@
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from typing import Any, Literal
+
+from pydantic import BaseModel
 
 from fsm import FSMError
 from outlines_cont.errors import OutlinesContError
 
+_log = logging.getLogger("outlines_cont.serve")
 _TOO_LONG = 2_000
+_FIELDS = {"thinking": "reasoning_effort", "stop_at": "stop"}  # of options that have another name there
+
+
+class ErrorDetails(BaseModel):
+    """What is wrong."""
+
+    message: str
+    type: Literal["invalid_request_error", "server_error"]
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(BaseModel):
+    """An error as it is sent."""
+
+    error: ErrorDetails
 
 
 class APIError(Exception):
@@ -42,13 +62,17 @@ class APIError(Exception):
 
 
 def api_error(error: Exception, param: str | None = None) -> APIError:
-    """Return the error of a request: 400 if this package has refused it, 500 for anything else, without its text."""
+    """Return the error of a request: 400 if this package has refused it, 500 for anything else, without its text, which is logged."""
     if isinstance(error, APIError):
         return error
     if isinstance(error, OutlinesContError | FSMError):
         pointer = getattr(error, "pointer", None)
-        where = f"{param}{pointer}" if param and isinstance(pointer, str) else param or getattr(error, "option", None)
+        option = getattr(error, "option", None) or ""
+        where = (
+            f"{param}{pointer}" if param and isinstance(pointer, str) else param or _FIELDS.get(option, option) or None
+        )
         return APIError(400, str(error), where, type(error).__name__)
+    _log.error("a request has failed", exc_info=error)
     return APIError(
         500, f"the server failed with {type(error).__name__}; its log has the details", None, "internal_error"
     )

@@ -1,4 +1,5 @@
-"""`make_app`: the FastAPI application of one model: `/v1/chat/completions`, `/v1/completions`, `/v1/models`, `/health` and `/metrics`.
+"""`make_app`: the FastAPI application of one model: `/v1/chat/completions`, `/v1/completions`, `/v1/responses`, `/v1/models`, `/health` and
+`/metrics`, and the inspector at `/`.
 
 A request is read and checked, and its choices become rows of the engine; when the client goes away they are cancelled within a step.
 Errors have the form of OpenAI's. A line of log per request has no text of it.
@@ -18,7 +19,8 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, StreamingResponse
+from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -26,20 +28,28 @@ from fsm import SchemaWarning
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.events.event import StreamEvent
 from outlines_cont.serve.answer import asked_chat, asked_completion
-from outlines_cont.serve.api_error import APIError, api_error
+from outlines_cont.serve.api_error import APIError, ErrorBody, api_error
 from outlines_cont.serve.choice import Answer, Choice
 from outlines_cont.serve.constraints import Constraints, Wanted
 from outlines_cont.serve.limits import Door, ServerLimits
+from outlines_cont.serve.live import live_router
 from outlines_cont.serve.metrics import Metrics
-from outlines_cont.serve.replies import ChatWriter, CompletionWriter
+from outlines_cont.serve.replies import ChatWriter, CompletionWriter, Writer
 from outlines_cont.serve.requests import ChatRequest, CompletionRequest
+from outlines_cont.serve.response_writer import ResponseWriter
+from outlines_cont.serve.responses import ResponsesRequest
 
 log = logging.getLogger("outlines_cont.serve")
 _POLL_SECONDS = 0.05
 _CLIENT_GONE = 499  # as nginx logs it; nobody reads the reply
-_OPEN = ("/health",)
+_FORMS = {
+    "application/json": {"schema": {"type": "object"}},
+    "text/event-stream": {},
+}  # no schema of OpenAPI 3.1 is one of events
+_REPLIES: dict[int | str, dict[str, Any]] = {200: {"description": "The reply, whole or as events", "content": _FORMS}}
+_OPEN = ("/", "/health")  # the page has no text but its own: what it asks for needs the key
 
-AnyRequest = ChatRequest | CompletionRequest
+AnyRequest = ChatRequest | CompletionRequest | ResponsesRequest
 
 
 def make_app(model: Any, name: str, *, limits: ServerLimits | None = None, api_key: str | None = None) -> FastAPI:
@@ -51,19 +61,25 @@ def make_app(model: Any, name: str, *, limits: ServerLimits | None = None, api_k
         limits: of the server and of each request.
         api_key: the key that clients send as `Authorization: Bearer ...`; None lets everybody in.
     """
-    app = FastAPI(title="outlines-cont", docs_url=None, redoc_url=None)
+    errors: Any = {status: {"model": ErrorBody, "description": "An error"} for status in ("4XX", "5XX")}
+    app = FastAPI(title="outlines-cont", docs_url=None, redoc_url=None, responses=errors)
     server = Server(model, name, limits or ServerLimits(), api_key)
     app.state.server = server
     app.add_middleware(Guard, server=server)
     app.add_exception_handler(APIError, _refused)  # type: ignore[arg-type]
+    app.add_exception_handler(Exception, lambda request, error: _refused(request, api_error(error)))
     app.add_exception_handler(RequestValidationError, _invalid)  # type: ignore[arg-type]
+    app.add_exception_handler(ValidationError, _invalid)  # type: ignore[arg-type]
     app.add_exception_handler(HTTPException, _not_found)  # type: ignore[arg-type]
+
+    constraints, door = server._constraints, server._door
+    app.include_router(live_router(model, name, server.limits, constraints, door, has_key=api_key is not None))
 
     @app.get("/health")
     async def health() -> dict[str, str]:
         return {"status": "ok"}
 
-    @app.get("/metrics")
+    @app.get("/metrics", response_class=PlainTextResponse)
     async def metrics() -> Response:
         return Response(server.metrics.text(), media_type="text/plain; version=0.0.4")
 
@@ -76,12 +92,16 @@ def make_app(model: Any, name: str, *, limits: ServerLimits | None = None, api_k
         server.check_model(model_id)
         return server.card
 
-    @app.post("/v1/chat/completions")
+    @app.post("/v1/chat/completions", responses=_REPLIES)
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
         return await server.reply(body, request)
 
-    @app.post("/v1/completions")
+    @app.post("/v1/completions", responses=_REPLIES)
     async def completions(body: CompletionRequest, request: Request) -> Response:
+        return await server.reply(body, request)
+
+    @app.post("/v1/responses", responses=_REPLIES)
+    async def responses(body: ResponsesRequest, request: Request) -> Response:
         return await server.reply(body, request)
 
     return app
@@ -153,13 +173,12 @@ class Server:
     async def reply(self, body: AnyRequest, request: Request) -> Response:
         """Return the reply, whole or as a stream."""
         self.check_model(body.model)
-        prompts = 1 if isinstance(body, ChatRequest) else len(body.prompts)
         start = time.perf_counter()
         async with AsyncExitStack() as stack:
-            stack.enter_context(self._door.entered(prompts * (body.n or 1)))
+            stack.enter_context(self._door.entered(body.num_choices))
             answer, writer = await self._asked(body)
             if body.stream:
-                events = self._server_sent(answer, writer, body, start, stack.pop_all())
+                events = self._server_sent(answer, writer, start, stack.pop_all())
                 return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
             found = await self._unless_gone(self._all(answer, start), request)
             if found is None:
@@ -167,19 +186,24 @@ class Server:
             self._count(answer)
             return JSONResponse(writer.whole(found))
 
-    async def _asked(self, body: AnyRequest) -> tuple[Answer, ChatWriter | CompletionWriter]:
-        format_ = body.response_format if isinstance(body, ChatRequest) else None
-        generator = await self._constraints.generator(Wanted.of(format_, body.structured_outputs))
-        most, named = self.limits.max_tokens, bool(body.return_token_ids)
-        if isinstance(body, ChatRequest):
-            answer = await asked_chat(self.model, generator, body, most)
-            return answer, ChatWriter(self.model, self.name, answer, token_ids=named)
-        answer = await asked_completion(self.model, generator, body, most)
-        return answer, CompletionWriter(self.model, self.name, answer, token_ids=named)
+    async def _asked(self, body: AnyRequest) -> tuple[Answer, Writer]:
+        most = self.limits.max_tokens
+        if isinstance(body, CompletionRequest):
+            generator = await self._constraints.generator(Wanted.of(None, body.structured_outputs, ""))
+            answer = await asked_completion(self.model, generator, body, most)
+            return answer, CompletionWriter(self.model, self.name, answer, body)
+        asked = body.as_chat() if isinstance(body, ResponsesRequest) else body
+        wanted = Wanted.of(asked.response_format, body.structured_outputs, body.schema_field)
+        generator = await self._constraints.generator(wanted)
+        tools = await self._constraints.tools(asked.tools or ())
+        answer = await asked_chat(self.model, generator, tools, asked, most)
+        if isinstance(body, ResponsesRequest):
+            return answer, ResponseWriter(self.model, self.name, answer, body)
+        return answer, ChatWriter(self.model, self.name, answer, body)
 
     async def _events(self, answer: Answer, start: float) -> AsyncIterator[tuple[Choice, StreamEvent]]:
         is_first = True
-        async with aclosing(answer.events()) as events:  # type: ignore[type-var]
+        async with aclosing(answer.events()) as events:
             async for choice, event in events:
                 if is_first:
                     self.metrics.first.observe(time.perf_counter() - start)
@@ -206,12 +230,7 @@ class Server:
                 await asyncio.wait([task])
 
     async def _server_sent(
-        self,
-        answer: Answer,
-        writer: ChatWriter | CompletionWriter,
-        body: AnyRequest,
-        start: float,
-        stack: AsyncExitStack,
+        self, answer: Answer, writer: Writer, start: float, stack: AsyncExitStack
     ) -> AsyncIterator[bytes]:
         """Yield the chunks of a reply as server-sent events; an error is the last of them."""
         is_whole = False
@@ -221,15 +240,15 @@ class Server:
                     yield _sent(chunk)
                 async with aclosing(self._events(answer, start)) as events:  # type: ignore[type-var]
                     async for choice, event in events:
-                        if (news := writer.chunk(choice, event)) is not None:
-                            yield _sent(news)
-                if body.stream_options is not None and body.stream_options.include_usage:
-                    yield _sent(writer.last())
+                        for chunk in writer.chunks(choice, event):
+                            yield _sent(chunk)
+                for chunk in writer.last():
+                    yield _sent(chunk)
                 yield b"data: [DONE]\n\n"
                 is_whole = True
             except Exception as error:
-                log.exception("a reply has failed") if not isinstance(error, APIError) else None
-                yield _sent(api_error(error).body)
+                for chunk in writer.failed(api_error(error)):
+                    yield _sent(chunk)
                 is_whole = True
             finally:
                 if not is_whole:
@@ -237,12 +256,13 @@ class Server:
                 self._count(answer)
 
     def _count(self, answer: Answer) -> None:
-        self.metrics.tokens.labels("prompt").inc(answer.num_prompt)
-        self.metrics.tokens.labels("written").inc(answer.num_written)
+        for kind, count in answer.counts.items():
+            self.metrics.tokens.labels(kind).inc(count)
 
 
 def _sent(value: Any) -> bytes:
-    return b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+    head = f"event: {value['type']}\n".encode() if "type" in value else b""
+    return head + b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
 
 
 def _refused(_: Request, error: APIError) -> Response:
@@ -250,14 +270,26 @@ def _refused(_: Request, error: APIError) -> Response:
     return JSONResponse(error.body, error.status, headers)
 
 
-def _invalid(request: Request, error: RequestValidationError) -> Response:
-    first = max(error.errors(), key=lambda one: len(one["loc"]))  # of a union the member that fits best
-    place = [str(part) for part in first["loc"] if part != "body"]
+def _invalid(request: Request, error: RequestValidationError | ValidationError) -> Response:
+    # Of a union the member that fits best.
+    first = max(error.errors(), key=lambda one: (len(one["loc"]), not one["type"].endswith("_type")))
+    place = _place(first, getattr(error, "body", None))
     kind = {"extra_forbidden": "unknown_parameter", "missing": "missing_required_parameter"}.get(
         first["type"], "invalid_value"
     )
     message = f"{first['msg']}: {'/'.join(place)}" if place else str(first["msg"])
     return _refused(request, APIError(400, message, "/".join(place) or None, kind))
+
+
+def _place(error: Any, body: Any) -> list[str]:
+    """Return where in a body an error is, without the names of forms."""
+    found = []
+    for part in error["loc"][1:]:
+        is_key = isinstance(body, dict) and part in body
+        if is_key or (isinstance(body, list) and isinstance(part, int)):
+            body = body[part]
+            found.append(str(part))
+    return [*found, str(error["loc"][-1])] if error["type"] == "missing" and isinstance(body, dict) else found
 
 
 def _not_found(request: Request, error: HTTPException) -> Response:
@@ -273,5 +305,5 @@ def run(model: Any, name: str, *, host: str, port: int, limits: ServerLimits, ap
     warnings.simplefilter("ignore", SchemaWarning)  # of requests; `strict` makes them errors
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     app = make_app(model, name, limits=limits, api_key=api_key)
-    log.info("serving %r at http://%s:%d/v1", name, host, port)
+    log.info("serving %r at http://%s:%d/v1, and a page to try it at /", name, host, port)
     uvicorn.run(app, host=host, port=port, log_level="warning", access_log=False, timeout_graceful_shutdown=30)

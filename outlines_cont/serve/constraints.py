@@ -1,20 +1,22 @@
-"""`Constraints`: the generators of requests, compiled in a thread, one at a time, and kept: equal constraints are compiled once."""
+"""`Constraints`: the generators and tools of requests, compiled in a thread, one at a time, and kept: equal ones are compiled once."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from fsm import Limits, SchemaError, json_schema
+from fsm import Expression, Limits, SchemaError, grammar, json_schema, tag, triggered
 from outlines_cont import generate
+from outlines_cont.chats.tool import Tool
 from outlines_cont.generate import Generator
 from outlines_cont.serve.api_error import APIError, api_error
 from outlines_cont.serve.requests import ResponseFormat, StructuredOutputs
+from outlines_cont.serve.tools import CustomTool, FunctionTool
 
 _KEPT = 256
 
@@ -29,16 +31,16 @@ class Wanted:
     strict: bool = False
 
     @classmethod
-    def of(cls, format_: ResponseFormat | None, outputs: StructuredOutputs | None) -> Wanted:
-        """Return the constraint of a request; free text where it has none."""
+    def of(cls, format_: ResponseFormat | None, outputs: StructuredOutputs | None, field: str) -> Wanted:
+        """Return the constraint of a request, whose schema is in a field; free text where it has none."""
         if outputs is not None:
             return cls._of_outputs(outputs)
         if format_ is None or format_.type == "text":
             return cls("text")
         if format_.json_schema is None:
-            return cls("json", {"type": "object"}, "response_format")
+            return cls("json", {"type": "object"}, field)
         schema = format_.json_schema
-        return cls("json", schema.schema_, "response_format/json_schema/schema", bool(schema.strict))
+        return cls("json", schema.schema_, field, bool(schema.strict))
 
     @classmethod
     def _of_outputs(cls, outputs: StructuredOutputs) -> Wanted:
@@ -47,6 +49,8 @@ class Wanted:
             return cls("json", {"type": "object"}, where + "json_object")
         if outputs.json_ is not None:
             return cls("json", _parsed(outputs.json_, where + "json"), where + "json")
+        if outputs.structural_tag is not None:
+            return cls("structural_tag", outputs.structural_tag.model_dump(by_alias=True), where + "structural_tag")
         kinds = {"regex": "regex", "choice": "choice", "grammar": "cfg"}
         name = next(name for name in kinds if getattr(outputs, name) is not None)
         return cls(kinds[name], getattr(outputs, name), where + name)
@@ -65,53 +69,73 @@ def _parsed(schema: Any, field: str) -> Any:
 
 
 class Constraints:
-    """Compiles and keeps the generators of one model."""
+    """Compiles and keeps the generators and the tools of one model."""
 
     def __init__(self, model: Any, limits: Limits) -> None:
         self._model, self._limits = model, limits
-        self._found: OrderedDict[str, asyncio.Future[Generator]] = OrderedDict()
+        self._found: OrderedDict[str, asyncio.Future[Any]] = OrderedDict()
         self._one_at_a_time = asyncio.Semaphore(1)
 
     async def generator(self, wanted: Wanted) -> Generator:
         """Return the generator of a constraint, greedy; `APIError` for one that is refused. The event loop is not blocked."""
-        found = self._found.get(wanted.key)
+        found: Generator = await self._kept(wanted.key, lambda: self._generator(wanted), wanted.field)
+        return found
+
+    async def tools(self, described: Sequence[FunctionTool | CustomTool]) -> list[Tool]:
+        """Return the tools of a request, in the same way."""
+        makes = [(one.model_dump_json(), partial(self._tool, one)) for one in described]
+        return [await self._kept(key, make, f"tools/{i}") for i, (key, make) in enumerate(makes)]
+
+    async def _kept(self, key: str, make: Callable[[], Any], field: str | None) -> Any:
+        found = self._found.get(key)
         if found is None:
-            found = self._found[wanted.key] = asyncio.ensure_future(self._compiled(wanted))
-            found.add_done_callback(partial(self._forget_failed, wanted.key))
+            found = self._found[key] = asyncio.ensure_future(self._made(make))
+            found.add_done_callback(partial(self._forget_failed, key))
             if len(self._found) > _KEPT:
                 self._found.popitem(last=False)
-        self._found.move_to_end(wanted.key)
+        self._found.move_to_end(key)
         try:
             return await asyncio.shield(found)  # others may wait for the same
         except Exception as error:
-            raise api_error(error, wanted.field) from error
+            raise api_error(error, field) from error
 
-    def _forget_failed(self, key: str, done: asyncio.Future[Generator]) -> None:
+    def _forget_failed(self, key: str, done: asyncio.Future[Any]) -> None:
         if (done.cancelled() or done.exception() is not None) and self._found.get(key) is done:
             del self._found[key]
 
-    async def _compiled(self, wanted: Wanted) -> Generator:
+    async def _made(self, make: Callable[[], Any]) -> Any:
         async with self._one_at_a_time:
-            return await asyncio.to_thread(self._compile, wanted)
+            return await asyncio.to_thread(make)
 
-    def _compile(self, wanted: Wanted) -> Generator:
+    def _tool(self, described: FunctionTool | CustomTool) -> Tool:
+        tool = Tool.of(described.model_dump(exclude_none=True), self._limits)
+        _check_strict(tool.expression, described.is_strict)
+        return tool
+
+    def _generator(self, wanted: Wanted) -> Generator:
+        if wanted.kind == "structural_tag":
+            return generate.fsm(self._model, self._structural_tag(wanted.source))
+        if wanted.kind == "cfg":
+            return generate.fsm(self._model, grammar(wanted.source, limits=self._limits), end=generate.ENDS["cfg"])
         make: Callable[..., Generator] = getattr(generate, wanted.kind)
         if wanted.kind == "text":
             return make(self._model)
         if wanted.kind != "json":
             return make(self._model, wanted.source)
         expression = json_schema(wanted.source, limits=self._limits)
-        odd = next((line for line in expression.report if wanted.strict and line.level == "annotated"), None)
-        if odd is not None:
-            raise SchemaError(f"this is not enforced, and `strict` is true: {odd.note}", odd.pointer)
-        return generate.fsm(self._model, expression)
+        _check_strict(expression, wanted.strict)
+        return generate.fsm(self._model, expression, end=generate.ENDS["json"])
+
+    def _structural_tag(self, source: Any) -> Expression:
+        tags = [
+            tag(one["begin"], json_schema(one["schema"], limits=self._limits), one["end"])
+            for one in source["structures"]
+        ]
+        return triggered(tags, source["triggers"])
 
 
-def check_conflict(wanted: Wanted, has_tools: bool) -> None:
-    """Raise where a constraint and tools exclude each other."""
-    if has_tools and wanted.kind != "text":
-        raise APIError(
-            400,
-            "expected tools or a constraint of the reply, got both: a constrained reply calls no tools",
-            wanted.field,
-        )
+def _check_strict(expression: Expression, strict: bool) -> None:
+    """Raise `SchemaError` for what a strict schema says and nothing enforces."""
+    odd = next((line for line in expression.report if strict and line.level == "annotated"), None)
+    if odd is not None:
+        raise SchemaError(f"this is not enforced, and `strict` is true: {odd.note}", odd.pointer)

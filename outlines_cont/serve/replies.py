@@ -1,200 +1,208 @@
-"""`ChatWriter` and `CompletionWriter`: whole replies and chunks of streams, made with the types of the `openai` package."""
+"""`ChatWriter` and `CompletionWriter`: whole replies, and chunks of streams, as dicts of OpenAI's protocol."""
 
 from __future__ import annotations
 
 import math
 import time
 import uuid
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
 
-from openai.types import Completion, CompletionChoice, CompletionUsage
-from openai.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionTokenLogprob
-
-from outlines_cont.events.event import Alternatives, StreamEvent
+from outlines_cont.events.event import Alternatives, OpenCall, StreamEvent
+from outlines_cont.serve.api_error import APIError
 from outlines_cont.serve.choice import Answer, Choice, all_events
+from outlines_cont.serve.requests import ChatRequest, CompletionRequest
 
 _LEAST = -9999.0  # in place of minus infinity, which JSON lacks
 
 
-class _Writer:
-    """What both kinds of replies share: id, time, and the bytes of tokens."""
+class Writer:
+    """What all kinds of replies share: id, time, and the log-probabilities of tokens."""
 
-    prefix = ""
+    prefix: ClassVar[str]
 
-    def __init__(self, model: Any, name: str, answer: Answer, *, token_ids: bool) -> None:
-        self._tokenizer, self._answer, self._has_token_ids = model.tokenizer, answer, token_ids
-        self.id = f"{self.prefix}-{uuid.uuid4().hex}"
-        self._head: dict[str, Any] = {"id": self.id, "created": int(time.time()), "model": name}
+    def __init__(self, model: Any, name: str, answer: Answer) -> None:
+        self._tokenizer, self._answer, self._name = model.tokenizer, answer, name
+        self.id, self._created = f"{self.prefix}{uuid.uuid4().hex}", int(time.time())
 
-    @property
-    def usage(self) -> dict[str, Any]:
-        """The tokens that were read and written."""
-        answer = self._answer
-        read, written = answer.num_prompt, answer.num_written
-        usage = CompletionUsage(prompt_tokens=read, completion_tokens=written, total_tokens=read + written)
-        return usage.model_dump(exclude_unset=True)
+    def first(self) -> Iterator[dict[str, Any]]:
+        """Yield the chunks before any text."""
+        yield from ()
+
+    def chunks(self, choice: Choice, event: StreamEvent) -> Iterator[dict[str, Any]]:
+        """Yield an event as chunks; none where it has no news for the client."""
+        raise NotImplementedError
+
+    def last(self) -> Iterator[dict[str, Any]]:
+        """Yield the chunks after the last event."""
+        raise NotImplementedError
+
+    def failed(self, error: APIError) -> Iterator[dict[str, Any]]:
+        """Yield the chunks by which a stream ends that has failed."""
+        yield error.body
+
+    def whole(self, events: Sequence[tuple[Choice, StreamEvent]]) -> dict[str, Any]:
+        """Return the whole reply."""
+        raise NotImplementedError
 
     def _spelled(self, token_id: int) -> tuple[str, list[int]]:
         data = self._tokenizer.token_bytes[token_id]
         data = self._tokenizer.special_tokens.get(token_id, "").encode() if data is None else data
         return data.decode(errors="replace"), list(data)
 
-    def _ids(self, event: StreamEvent) -> dict[str, Any]:
-        return {"token_ids": list(event.token_ids)} if self._has_token_ids else {}
-
-
-class ChatWriter(_Writer):
-    """Replies of Chat Completions."""
-
-    prefix = "chatcmpl"
-
-    def whole(self, events: Sequence[tuple[Choice, StreamEvent]]) -> dict[str, Any]:
-        """Return the whole reply."""
-        choices = []
-        for choice in self._answer.choices:
-            own = [event for other, event in events if other is choice]
-            event, calls = all_events(own), _whole_calls(own)
-            message: dict[str, Any] = {"role": "assistant", "content": event.text, "refusal": None}
-            if calls:
-                message |= {"content": event.text or None, "tool_calls": calls}
-            one = {
-                "index": choice.index,
-                "message": message,
-                "finish_reason": choice.reason(event),
-                "logprobs": self._logprobs(event),
-            }
-            choices.append(one | self._ids(event))
-        found = ChatCompletion.model_validate(
-            {**self._head, "object": "chat.completion", "choices": choices, "usage": self.usage}
-        )
-        return found.model_dump(exclude_unset=True)
-
-    def first(self) -> list[dict[str, Any]]:
-        """Return the chunks before any text: one with the role for each choice."""
-        return [self._chunk(choice, {"role": "assistant", "content": ""}, None) for choice in self._answer.choices]
-
-    def chunk(self, choice: Choice, event: StreamEvent) -> dict[str, Any] | None:
-        """Return an event as a chunk; None where it has no news for the client."""
-        delta: dict[str, Any] = {"content": event.text} if event.text else {}
-        if event.call is not None:
-            call, is_first = event.call, event.call.index not in self._begun(choice)
-            function: dict[str, Any] = {"arguments": call.text}
-            one: dict[str, Any] = {"index": call.index, "function": function}
-            if is_first:
-                self._begun(choice).add(call.index)
-                one |= {"id": call.id, "type": "function"}
-                function["name"] = call.name
-            delta["tool_calls"] = [one]
-        reason = choice.reason(event) if event.finish_reason else None
-        logprobs = self._logprobs(event) if event.token_ids else None
-        if not delta and reason is None and not logprobs:
-            return None
-        return self._chunk(choice, delta, reason, logprobs, self._ids(event))
-
-    def last(self) -> dict[str, Any]:
-        """Return the chunk with the usage."""
-        return self._dumped([], usage=self.usage)
-
-    def _begun(self, choice: Choice) -> set[int]:
-        begun: dict[int, set[int]] = self.__dict__.setdefault("_calls", {})
-        return begun.setdefault(choice.index, set())
-
-    def _chunk(
-        self, choice: Choice, delta: Any, reason: str | None, logprobs: Any = None, more: Any = None
-    ) -> dict[str, Any]:
-        one = {"index": choice.index, "delta": delta, "finish_reason": reason, "logprobs": logprobs}
-        return self._dumped([one | (more or {})])
-
-    def _dumped(self, choices: list[Any], **more: Any) -> dict[str, Any]:
-        found = ChatCompletionChunk.model_validate(
-            {**self._head, "object": "chat.completion.chunk", "choices": choices, **more}
-        )
-        return found.model_dump(exclude_unset=True)
-
-    def _logprobs(self, event: StreamEvent) -> dict[str, Any] | None:
-        if self._answer.top is None:
-            return None
+    def _logprobs(self, event: StreamEvent) -> list[dict[str, Any]]:
+        """Return the log-probabilities of the tokens of an event, as a chat has them; none where none are asked for."""
+        if self._answer.top is None or event.is_thought:
+            return []
         tops = event.top or ((),) * len(event.token_ids)
         pairs = zip(event.token_ids, event.logprobs, tops, strict=True)
-        return {"content": [self._logprob(token_id, value, top) for token_id, value, top in pairs], "refusal": None}
+        return [self._logprob(token_id, value) | {"top_logprobs": self._others(top)} for token_id, value, top in pairs]
 
-    def _logprob(self, token_id: int, value: float, top: Alternatives) -> dict[str, Any]:
+    def _others(self, top: Alternatives) -> list[dict[str, Any]]:
+        return [self._logprob(token_id, value) for token_id, value in top]
+
+    def _logprob(self, token_id: int, value: float) -> dict[str, Any]:
         text, data = self._spelled(token_id)
-        others = [
-            {"token": other, "logprob": _finite(chance), "bytes": spelled}
-            for other_id, chance in top
-            for other, spelled in [self._spelled(other_id)]
-        ]
-        one = {"token": text, "logprob": _finite(value), "bytes": data, "top_logprobs": others}
-        return ChatCompletionTokenLogprob.model_validate(one).model_dump()
+        return {"token": text, "logprob": _finite(value), "bytes": data}
 
 
-class CompletionWriter(_Writer):
-    """Replies of Completions."""
+class _ChoicesWriter(Writer):
+    """What replies with choices share: their chunks and the usage."""
 
-    prefix = "cmpl"
+    kind: ClassVar[str]
+    chunk_kind: ClassVar[str]
+
+    def __init__(self, model: Any, name: str, answer: Answer, request: ChatRequest | CompletionRequest) -> None:
+        super().__init__(model, name, answer)
+        self._has_usage, self._has_token_ids = request.has_usage, bool(request.return_token_ids)
+
+    def last(self) -> Iterator[dict[str, Any]]:
+        """Yield the chunk with the usage, if it is asked for."""
+        if self._has_usage:
+            yield self._chunk([]) | {"usage": self._usage}
 
     def whole(self, events: Sequence[tuple[Choice, StreamEvent]]) -> dict[str, Any]:
         """Return the whole reply."""
-        choices = []
-        for choice in self._answer.choices:
-            event = all_events([event for other, event in events if other is choice])
-            choices.append(self._one(choice, event))
-        return self._dumped(choices, usage=self.usage)
+        choices = [
+            self._choice(choice, [event for other, event in events if other is choice])
+            for choice in self._answer.choices
+        ]
+        return self._chunk(choices) | {"object": self.kind, "usage": self._usage}
 
-    def first(self) -> list[dict[str, Any]]:
-        """Return no chunk: the first one has text."""
-        return []
+    def _choice(self, choice: Choice, events: Sequence[StreamEvent]) -> dict[str, Any]:
+        raise NotImplementedError
 
-    def chunk(self, choice: Choice, event: StreamEvent) -> dict[str, Any] | None:
-        """Return an event as a chunk; None where it has no news for the client."""
-        if not event.text and not event.finish_reason and not event.token_ids:
-            return None
-        return self._dumped([self._one(choice, event)])
+    def _chunk(self, choices: list[Any]) -> dict[str, Any]:
+        head = {"id": self.id, "object": self.chunk_kind, "created": self._created, "model": self._name}
+        return head | {"choices": choices}
 
-    def last(self) -> dict[str, Any]:
-        """Return the chunk with the usage."""
-        return self._dumped([], usage=self.usage)
-
-    def _one(self, choice: Choice, event: StreamEvent) -> dict[str, Any]:
-        reason = choice.reason(event) if event.finish_reason else None
-        one: dict[str, Any] = {
-            "index": choice.index,
-            "text": event.text,
-            "finish_reason": reason,
-            "logprobs": self._logprobs(event),
+    @property
+    def _usage(self) -> dict[str, Any]:
+        counts = self._answer.counts
+        read, written = counts["prompt"], counts["written"]
+        return {
+            "prompt_tokens": read,
+            "completion_tokens": written,
+            "total_tokens": read + written,
+            "prompt_tokens_details": {"cached_tokens": counts["cached"]},
+            "completion_tokens_details": {"reasoning_tokens": counts["thoughts"]},
         }
+
+    def _ids(self, event: StreamEvent) -> dict[str, Any]:
+        return {"token_ids": [] if event.is_thought else list(event.token_ids)} if self._has_token_ids else {}
+
+
+class ChatWriter(_ChoicesWriter):
+    """Replies of Chat Completions."""
+
+    prefix, kind, chunk_kind = "chatcmpl-", "chat.completion", "chat.completion.chunk"
+
+    def __init__(self, model: Any, name: str, answer: Answer, request: ChatRequest) -> None:
+        super().__init__(model, name, answer, request)
+        self._custom = request.custom_names
+
+    def first(self) -> Iterator[dict[str, Any]]:
+        """Yield a chunk with the role for each choice."""
+        for choice in self._answer.choices:
+            yield self._delta(choice, {"role": "assistant", "content": ""})
+
+    def chunks(self, choice: Choice, event: StreamEvent) -> Iterator[dict[str, Any]]:
+        """Yield an event as a chunk, if it has news for the client."""
+        delta: dict[str, Any] = {}
+        if event.text:
+            delta["reasoning_content" if event.is_thought else "content"] = event.text
+        if event.call is not None:
+            delta["tool_calls"] = [self._call_delta(choice, event.call)]
+        reason = choice.reason(event) if event.finish_reason else None
+        logprobs = self._logprobs(event)
+        if delta or reason is not None or logprobs:
+            yield self._delta(choice, delta, reason, logprobs, self._ids(event))
+
+    def _call_delta(self, choice: Choice, call: OpenCall) -> dict[str, Any]:
+        kind, is_first = "custom" if call.name in self._custom else "function", call.index not in choice.told
+        told = {"input" if kind == "custom" else "arguments": choice.news(call, is_custom=kind == "custom")}
+        if is_first:
+            return {"index": call.index, "id": call.id, "type": kind, kind: {"name": call.name} | told}
+        return {"index": call.index, kind: told}
+
+    def _delta(
+        self, choice: Choice, delta: Any, reason: str | None = None, logprobs: Any = (), more: Any = None
+    ) -> dict[str, Any]:
+        found = {"content": logprobs, "refusal": None} if logprobs else None
+        one = {"index": choice.index, "delta": delta, "finish_reason": reason, "logprobs": found}
+        return self._chunk([one | (more or {})])
+
+    def _choice(self, choice: Choice, events: Sequence[StreamEvent]) -> dict[str, Any]:
+        event, calls = all_events(events), self._whole_calls(events)
+        message: dict[str, Any] = {"role": "assistant", "content": event.text, "refusal": None}
+        if thoughts := "".join(one.text for one in events if one.is_thought):
+            message["reasoning_content"] = thoughts
+        if calls:
+            message |= {"content": event.text or None, "tool_calls": calls}
+        logprobs = None if self._answer.top is None else {"content": self._logprobs(event), "refusal": None}
+        one = {"index": choice.index, "message": message, "finish_reason": choice.reason(event), "logprobs": logprobs}
         return one | self._ids(event)
 
-    def _dumped(self, choices: list[Any], **more: Any) -> dict[str, Any]:
-        # A chunk has no reason yet, which the type does not allow.
-        given = {**self._head, "object": "text_completion", **more}
-        built = [CompletionChoice.model_construct(None, **choice) for choice in choices]
-        return Completion.model_construct(None, choices=built, **given).model_dump(exclude_unset=True)
+    def _whole_calls(self, events: Sequence[StreamEvent]) -> list[dict[str, Any]]:
+        """Return the complete calls of a reply."""
+        texts: dict[int, str] = {}
+        found: list[dict[str, Any]] = []
+        for call in (event.call for event in events if event.call is not None):
+            texts[call.index] = texts.get(call.index, "") + call.text
+            if call.is_whole and call.name in self._custom:
+                custom = {"name": call.name, "input": call.arguments["input"]}
+                found.append({"id": call.id, "type": "custom", "custom": custom})
+            elif call.is_whole:
+                function = {"name": call.name, "arguments": texts[call.index]}
+                found.append({"id": call.id, "type": "function", "function": function})
+        return found
 
-    def _logprobs(self, event: StreamEvent) -> dict[str, Any] | None:
+
+class CompletionWriter(_ChoicesWriter):
+    """Replies of Completions."""
+
+    prefix, kind, chunk_kind = "cmpl-", "text_completion", "text_completion"
+
+    def chunks(self, choice: Choice, event: StreamEvent) -> Iterator[dict[str, Any]]:
+        """Yield an event as a chunk, if it has news for the client."""
+        if event.text or event.finish_reason or event.token_ids:
+            yield self._chunk([self._choice(choice, [event])])
+
+    def _choice(self, choice: Choice, events: Sequence[StreamEvent]) -> dict[str, Any]:
+        event = all_events(events)
+        reason = choice.reason(event) if event.finish_reason else None
+        one = {"index": choice.index, "text": event.text, "finish_reason": reason, "logprobs": self._columns(event)}
+        return one | self._ids(event)
+
+    def _columns(self, event: StreamEvent) -> dict[str, Any] | None:
         if self._answer.top is None:
             return None
-        tops = event.top or ((),) * len(event.token_ids)
+        found = self._logprobs(event)
         return {
-            "tokens": [self._spelled(token_id)[0] for token_id in event.token_ids],
-            "token_logprobs": [_finite(value) for value in event.logprobs],
-            "top_logprobs": [{self._spelled(token_id)[0]: _finite(value) for token_id, value in top} for top in tops],
+            "tokens": [one["token"] for one in found],
+            "token_logprobs": [one["logprob"] for one in found],
+            "top_logprobs": [{other["token"]: other["logprob"] for other in one["top_logprobs"]} for one in found],
         }
-
-
-def _whole_calls(events: Sequence[StreamEvent]) -> list[dict[str, Any]]:
-    """Return the complete calls of a reply."""
-    calls: dict[int, dict[str, Any]] = {}
-    whole: set[int] = set()
-    for call in (event.call for event in events if event.call is not None):
-        one = calls.setdefault(
-            call.index, {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": ""}}
-        )
-        one["function"]["arguments"] += call.text
-        whole |= {call.index} if call.is_whole else set()
-    return [one for index, one in calls.items() if index in whole]
 
 
 def _finite(value: float) -> float:

@@ -4,63 +4,21 @@ field that is not here is refused by its name.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, Json, model_validator
 
+from outlines_cont.serve.messages import Message, Strict
+from outlines_cont.serve.tools import Tool, ToolChoice
+
+EFFORTS = {"minimal": 1 / 8, "low": 1 / 4, "medium": 1 / 2, "high": 3 / 4, "xhigh": 7 / 8}
+"""Which part of the tokens of a reply its thoughts take at most, by `reasoning_effort`."""
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 MAX_TOP = 20
 Bias = Annotated[float, Field(ge=-100, le=100)]
 
 
-class _Part(BaseModel):
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
-
-
-class TextPart(_Part):
-    """A part of a message. Images and audio are refused, as models here read text."""
-
-    type: Literal["text"]
-    text: str
-
-
-class CalledFunction(_Part):
-    """The function of a call, with its arguments as the text of a JSON object."""
-
-    name: str
-    arguments: str
-
-
-class CalledTool(_Part):
-    """A call in an earlier reply."""
-
-    id: str
-    type: Literal["function"] = "function"
-    function: CalledFunction
-
-
-class Message(_Part):
-    """A message of the conversation."""
-
-    role: Literal["developer", "system", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = None
-    name: str | None = None
-    tool_calls: list[CalledTool] | None = None
-    tool_call_id: str | None = None
-    refusal: None = None
-
-    def as_dict(self) -> dict[str, Any]:
-        """Return the message as chat templates read it."""
-        content = "".join(part.text for part in self.content) if isinstance(self.content, list) else self.content or ""
-        message: dict[str, Any] = {"role": self.role, "content": content}
-        if self.tool_calls:
-            message["tool_calls"] = [call.model_dump() for call in self.tool_calls]
-        for key in ("name", "tool_call_id"):
-            if (value := getattr(self, key)) is not None:
-                message[key] = value
-        return message
-
-
-class JSONSchemaFormat(_Part):
+class JSONSchemaFormat(Strict):
     """The schema of a reply."""
 
     name: str
@@ -69,7 +27,7 @@ class JSONSchemaFormat(_Part):
     strict: bool | None = None
 
 
-class ResponseFormat(_Part):
+class ResponseFormat(Strict):
     """Text, any JSON object, or JSON of a schema."""
 
     type: Literal["text", "json_object", "json_schema"]
@@ -82,7 +40,23 @@ class ResponseFormat(_Part):
         return self
 
 
-class StructuredOutputs(_Part):
+class TagStructure(Strict):
+    """JSON of a schema between two texts."""
+
+    begin: str
+    schema_: dict[str, Any] | bool = Field(alias="schema")
+    end: str
+
+
+class StructuralTag(Strict):
+    """Free text in which a trigger obliges a structure that begins with it."""
+
+    type: Literal["structural_tag"] = "structural_tag"
+    structures: list[TagStructure] = Field(min_length=1)
+    triggers: list[str] = Field(min_length=1)
+
+
+class StructuredOutputs(Strict):
     """The constraint of a reply, as vLLM spells it: exactly one of these."""
 
     json_: dict[str, Any] | str | None = Field(alias="json", default=None)
@@ -90,85 +64,65 @@ class StructuredOutputs(_Part):
     choice: list[str] | None = None
     grammar: str | None = None
     json_object: bool | None = None
+    structural_tag: StructuralTag | Json[StructuralTag] | None = None
 
     @model_validator(mode="after")
     def _has_one(self) -> StructuredOutputs:
         given = [name for name in type(self).model_fields if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(f"expected exactly one of json, regex, choice, grammar and json_object, got {len(given)}")
+            raise ValueError(f"expected exactly one of {', '.join(_OUTPUTS)}, got {len(given)}")
         return self
 
 
-class Function(_Part):
-    """A tool that may be called."""
-
-    name: str
-    description: str | None = None
-    parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
-    strict: bool | None = None
+_OUTPUTS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag")
 
 
-class Tool(_Part):
-    """A tool; custom ones are not supported."""
-
-    type: Literal["function"]
-    function: Function
-
-
-class NamedFunction(_Part):
-    """The name of a tool."""
-
-    name: str
-
-
-class NamedTool(_Part):
-    """The tool that is to be called."""
-
-    type: Literal["function"]
-    function: NamedFunction
-
-
-class StreamOptions(_Part):
+class StreamOptions(Strict):
     """Whether the last chunk has the usage."""
 
     include_usage: bool = False
     include_obfuscation: bool | None = None
 
 
-class GuidanceOptions(_Part):
+class GuidanceOptions(Strict):
     """Classifier-free guidance."""
 
     negative_prompt: str
     scale: float
 
 
-class _Generation(_Part):
-    """What both kinds of requests have."""
+class Sampling(Strict):
+    """What all kinds of requests have."""
 
     model: str
-    max_tokens: int | None = Field(None, ge=1)
     temperature: float | None = Field(None, ge=0, le=2)
     top_p: float | None = Field(None, gt=0, le=1)
-    n: int | None = Field(None, ge=1)
     seed: int | None = None
-    stop: str | list[str] | None = None
-    logit_bias: dict[str, Bias] | None = None
-    presence_penalty: float | None = Field(None, ge=-2, le=2)
-    frequency_penalty: float | None = Field(None, ge=-2, le=2)
     stream: bool | None = None
-    stream_options: StreamOptions | None = None
     user: str | None = None
     top_k: int | None = Field(None, ge=1)
     min_p: float | None = Field(None, ge=0, le=1)
-    repetition_penalty: float | None = Field(None, gt=0)
+    repetition_penalty: float | None = Field(None, ge=0.001, le=1_000)
     structured_outputs: StructuredOutputs | None = None
-    return_token_ids: bool | None = None
     draft: Literal["lookup"] | None = None
     ban: list[str] | None = None
     guidance: GuidanceOptions | None = None
 
+
+class Generation(Sampling):
+    """What Chat Completions and Completions have."""
+
+    max_tokens: int | None = Field(None, ge=1)
+    n: int | None = Field(None, ge=1)
+    stop: str | list[str] | None = None
+    logit_bias: dict[str, Bias] | None = None
+    presence_penalty: float | None = Field(None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(None, ge=-2, le=2)
+    stream_options: StreamOptions | None = None
+    return_token_ids: bool | None = None
+
     @model_validator(mode="after")
-    def _streams(self) -> _Generation:
+    def _streams(self) -> Generation:
         if self.stream_options is not None and not self.stream:
             raise ValueError("`stream_options` belong to a request with `stream`: true")
         return self
@@ -178,9 +132,21 @@ class _Generation(_Part):
         """The stop texts."""
         return [self.stop] if isinstance(self.stop, str) else self.stop or []
 
+    @property
+    def num_choices(self) -> int:
+        """How many texts are asked for."""
+        return self.n or 1
 
-class ChatRequest(_Generation):
+    @property
+    def has_usage(self) -> bool:
+        """Whether the last chunk of a stream is the usage."""
+        return self.stream_options is not None and self.stream_options.include_usage
+
+
+class ChatRequest(Generation):
     """A request to `/v1/chat/completions`."""
+
+    schema_field: ClassVar[str] = "response_format/json_schema/schema"
 
     messages: list[Message] = Field(min_length=1)
     max_completion_tokens: int | None = Field(None, ge=1)
@@ -188,8 +154,9 @@ class ChatRequest(_Generation):
     top_logprobs: int | None = Field(None, ge=0, le=MAX_TOP)
     response_format: ResponseFormat | None = None
     tools: list[Tool] | None = None
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
+    tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
+    reasoning_effort: Effort | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     continue_final_message: bool | None = None
     metadata: dict[str, str] | None = None
@@ -214,16 +181,20 @@ class ChatRequest(_Generation):
     @property
     def calls(self) -> dict[str, Any]:
         """Which tools the reply calls, and how many times, as options of a chat; empty where it may call none."""
-        choice = (
-            self.tool_choice.function.name if isinstance(self.tool_choice, NamedTool) else self.tool_choice or "auto"
-        )
+        choice = self.tool_choice or "auto"
         if not self.tools or choice == "none":
             return {}
-        return {"tool_choice": choice, "max_calls": 1 if self.parallel_tool_calls is False else None}
+        named = choice if isinstance(choice, str) else choice.names
+        return {"tool_choice": named, "max_calls": 1 if self.parallel_tool_calls is False else None}
+
+    @property
+    def custom_names(self) -> set[str]:
+        """The names of the custom tools."""
+        return {tool.name for tool in self.tools or () if tool.type == "custom"}
 
     @property
     def most_tokens(self) -> int | None:
-        """The most tokens of a reply."""
+        """The most tokens of a reply, thoughts included."""
         return self.max_tokens if self.max_completion_tokens is None else self.max_completion_tokens
 
     @property
@@ -232,8 +203,10 @@ class ChatRequest(_Generation):
         return (self.top_logprobs or 0) if self.logprobs else None
 
 
-class CompletionRequest(_Generation):
+class CompletionRequest(Generation):
     """A request to `/v1/completions`."""
+
+    default_tokens: ClassVar[int] = 16  # as OpenAI's
 
     prompt: str | list[int] | list[str] | list[list[int]]
     logprobs: int | None = Field(None, ge=0, le=MAX_TOP)
@@ -242,8 +215,8 @@ class CompletionRequest(_Generation):
 
     @property
     def most_tokens(self) -> int | None:
-        """The most tokens of a text; 16 as OpenAI's default."""
-        return 16 if self.max_tokens is None else self.max_tokens
+        """The most tokens of a text."""
+        return self.max_tokens
 
     @property
     def top(self) -> int | None:
@@ -256,3 +229,8 @@ class CompletionRequest(_Generation):
         prompt = self.prompt
         is_many = isinstance(prompt, list) and bool(prompt) and not isinstance(prompt[0], int)
         return list(prompt) if is_many else [prompt]
+
+    @property
+    def num_choices(self) -> int:
+        """How many texts are asked for."""
+        return (self.n or 1) * len(self.prompts)

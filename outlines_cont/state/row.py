@@ -248,6 +248,8 @@ class WrittenPiece:
         healed: how many bytes at its beginning the row had before; token healing generated them anew, see `healing`.
         maker: the generator that wrote it, once the span has ended; None where that is not known, as in a state that was loaded.
         thoughts: what the model has thought before it; while it thinks the span itself. None without `thinking`.
+        drafted: which of its tokens a draft had guessed, as bits: bit i is that of token `start + i`. Files do not have it.
+        reused: how many of the first tokens of the row were not fed to write it. Files do not have it.
     """
 
     start: int
@@ -259,6 +261,8 @@ class WrittenPiece:
     healed: int = 0
     maker: Any = field(default=None, compare=False, repr=False)
     thoughts: Thoughts | None = None
+    drafted: int = field(default=0, compare=False)
+    reused: int = field(default=0, compare=False)
 
     @property
     def is_thinking(self) -> bool:

@@ -10,6 +10,7 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -17,9 +18,11 @@ from transformers import DynamicCache
 
 from outlines_cont.checks import check, check_int, checked_bool, is_int
 from outlines_cont.errors import BatchMismatch, ContextLengthError, ModelMismatch, OptionError, SampleMismatch
+from outlines_cont.inspector.page import page
 from outlines_cont.interfaces import LanguageModel, Tokenizer
 from outlines_cont.sampling.random_stream import RandomStream, Rng, open_seeds
 from outlines_cont.state.file import File, load_state, save_state
+from outlines_cont.state.inspection import inspection
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.text import RowText, extended, healed, joined, preceded, tokens_cut
 from outlines_cont.state.tokens import Given, Tokens, given_texts, is_given, prompt_row
@@ -31,13 +34,18 @@ from outlines_cont.state.views import StateViews, cut, parse_key
 class SequenceState(StateViews):
     """Batch x sample token sequences with their KV cache, immutable; the result of a generator, and the prompt of another.
 
+    A generator continues a state, or a state with text added to it.
+
+        state = continuous(generate.choice(model, ["order", "invoice"]))("Message: Two lamps, please.\\nKind: ")
+        state = continuous(generate.regex(model, "[0-9]{1,3}"))(state + "\\nQuantity: ")
+
     Shapes: B batch entries, S samples, T ids of the longest row. Tensors are made on demand, left-padded with id 0; padding
     is never part of a text.
 
     Attributes:
         model: the model that the sequences belong to.
         rows: B tuples of S rows.
-        seed: the seed of the random streams: an int, or one per batch entry where a list was given.
+        seed: the seed of the random streams: an int, or one per batch entry if a list was given.
     """
 
     @property
@@ -283,6 +291,24 @@ class SequenceState(StateViews):
         rows, seed, _ = load_state(path, model)
         return cls(model, rows, seed)
 
+    def inspect(self, path: str | Path, *, top: int = 0) -> None:
+        """Write a page that shows how each token came about, one HTML file that needs nothing else.
+
+        Args:
+            path: the file; one that is there is replaced.
+            top: how many of the most probable tokens it shows at each position, with and without the constraint of the last span, beside
+                the entropy, the probability that the constraint has removed, and why. 0 needs no logits.
+
+        Raises:
+            OptionError: `top` is not an int from 0 to 1,000.
+            OSError: the file cannot be written.
+
+        Cost: a pass over the tokens. With `top` one forward over the last 2,000 tokens of all rows together; see `inspection`.
+        """
+        check("top", top, is_int(top, 0, 1000), "a number of tokens from 0 to 1000")
+        self._score()
+        Path(path).write_text(page(inspection(self.model, self.rows, top)), encoding="utf-8")
+
     def detach_cache(self) -> SequenceState:
         """Return the state without keys, values and logits; continued, all its tokens are fed again."""
         return self._map(lambda row: replace(row, kv=None, logits=None))
@@ -446,6 +472,25 @@ Text = str | Tokens | Sequence[int]
 def _loaded(cls: type[SequenceState], model: LanguageModel, data: bytes) -> SequenceState:
     """Return a state that was pickled."""
     return cls.load(io.BytesIO(data), model)
+
+
+def only_row(state: SequenceState, model: LanguageModel, what: str) -> StateRow:
+    """Return the row of a state of one row of a model, for `what`, such as "a template".
+
+    Raises:
+        ModelMismatch: the state belongs to another model.
+        SampleMismatch: it has another number of rows.
+    """
+    if state.model is not model:
+        raise ModelMismatch(
+            f"expected a state of the model {model!r} for {what}, got one of {state.model!r}. Pass its text: `str(state)`."
+        )
+    if len(state) != 1:
+        raise SampleMismatch(
+            f"expected a state of one row for {what}, got one of {state.batch_size} x {state.num_samples}. Take a row of it: "
+            "`state.take([(b, s)])`."
+        )
+    return state.rows[0][0]
 
 
 def kv_bytes(states: Sequence[SequenceState]) -> int:

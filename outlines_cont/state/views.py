@@ -3,25 +3,24 @@
 ints keep their axis and must be in range, slices are clipped as in Python. Other keys, such as lists and masks, are an `IndexError`.
 
 `StateViews`: what can be read of the rows of a state: tokens and log-probabilities as padded tensors (those of forced tokens that were
-not fed yet are computed), texts, results, spans, finish reasons, and how a state is shown: as text, in a console, and in a notebook, as
-HTML of at most 16 rows and the last 600 tokens of each, with generated tokens on a background by their probability.
+not fed yet are computed), texts, results, spans, finish reasons, and how a state is shown: as text, in a console, and in a notebook.
 """
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from html import escape
 from itertools import groupby
 from typing import Any
 
 import torch
 
 from outlines_cont.immutable import Immutable
+from outlines_cont.inspector.page import frame, page
 from outlines_cont.interfaces import LanguageModel, Tokenizer
-from outlines_cont.state.row import APPENDED, FORCED, GENERATED, HEALED, PROMPT, SCORED, Rows, StateRow
+from outlines_cont.state.inspection import inspection
+from outlines_cont.state.row import APPENDED, FORCED, GENERATED, HEALED, PROMPT, Rows, StateRow
 
 _FORMS = {
     (True, True): "`state[ids]`, `state[sample, ids]` or `state[batch, sample, ids]`",
@@ -118,17 +117,9 @@ def _shown_part(part: Any) -> str:
 
 
 _KINDS = {PROMPT: "prompt", APPENDED: "appended", GENERATED: "generated", FORCED: "forced", HEALED: "healed"}
+# Of what a notebook shows.
 _MAX_ROWS = 16
-_MAX_TOKENS = 600
-# Colours with an alpha channel suit light and dark pages alike.
-_STYLE = (
-    "<style>.outlines-cont{font-family:ui-monospace,monospace;white-space:pre-wrap;line-height:1.7}"
-    ".outlines-cont .t{border-radius:2px;padding:1px 0}"
-    ".outlines-cont .c{border-bottom:2px solid rgba(110,140,255,.75)}"
-    ".outlines-cont .f{outline:1px dotted rgba(128,128,128,.9);font-style:italic}"
-    ".outlines-cont .s{opacity:.55;font-size:85%}"
-    ".outlines-cont .k{opacity:.7;font-size:85%;white-space:normal;font-family:sans-serif}</style>"
-)
+_MAX_TOKENS = 2_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,17 +152,17 @@ class StateViews(Immutable):
 
     @property
     def batch_size(self) -> int:
-        """B."""
+        """The number B of batch entries."""
         return len(self.rows)
 
     @property
     def num_samples(self) -> int:
-        """S."""
+        """The number S of samples of each batch entry."""
         return len(self.rows[0]) if self.rows else 0
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(B, S, T)."""
+        """(B, S, T): batch entries, samples, tokens of the longest row."""
         return self.batch_size, self.num_samples, max((len(row.token_ids) for row in self._flat), default=0)
 
     @property
@@ -196,7 +187,11 @@ class StateViews(Immutable):
 
     @property
     def logprobs(self) -> torch.Tensor:
-        """(B, S, T) float32: log-softmax of the model's own logits, of every generated token, forced ones too; else 0.
+        """(B, S, T) float32: the log-probability that the model itself gives to every generated token, forced ones included.
+
+        It is the log-softmax of the logits without mask and temperature. It is 0 for tokens of the prompt, for text that was added or
+        encoded again, for tokens whose left context was cut away, and after the last drawn token of a row that failed. If states are
+        added, each token keeps the value of the context in which it was generated.
 
         Cost: one forward if forced tokens at the end were not fed yet, as in the state of a stream that was left.
         """
@@ -205,29 +200,30 @@ class StateViews(Immutable):
 
     @property
     def sampling_logprobs(self) -> torch.Tensor:
-        """(B, S, T) float32: the same as sampled, that is masked and tempered; 0 for forced tokens, too."""
+        """(B, S, T) float32: the same with mask, penalties and warpers, as the token was drawn; 0 for forced tokens, too."""
         return self._padded("sampling_logprobs", torch.float32)
 
     @property
     def weights(self) -> torch.Tensor:
-        """(B, S) float32: sum of the `logprobs` shown since the last reset, and of the sampled ends of text inside of it.
+        """(B, S) float32: the sum of `logprobs` since the last reset, including those of sampled ends of text.
 
-        `+` with text, and a slice that does not begin at the start, are resets. What a cut keeps counts as before.
+        `+` with text, and a slice that does not begin at the start, reset it. A slice from the start keeps the part of the sum that belongs
+        to its tokens. An end of text that alone was allowed adds nothing.
         """
         self._score()
         return self._numbers(lambda row: row.weight, torch.float32)
 
     @property
     def scores(self) -> torch.Tensor:
-        """(B, S) float32: what `best` and `sort` rank by: the weights, and what was drawn and then cut by a stop text; in rows that a
-        search wrote since the search began, see `samplers.beam_search`.
+        """(B, S) float32: the values by which `best` and `sort` rank: the weights, and the log-probabilities of tokens that were drawn
+        and then cut by a stop text. In rows that a search wrote they count from its beginning; see `samplers.beam_search`.
         """
         self._score()
         return self._numbers(lambda row: row.score, torch.float32)
 
     @property
     def cached(self) -> torch.Tensor:
-        """(B, S) int64: how many tokens of each row have their keys and values cached."""
+        """(B, S) int64: the number of tokens of each row whose keys and values are cached; less after an eviction."""
         return self._numbers(lambda row: row.cached, torch.int64)
 
     @property
@@ -263,7 +259,7 @@ class StateViews(Immutable):
 
     @property
     def finished(self) -> torch.Tensor:
-        """(B, S) bool: whether the last generated span came to its end; False where it was cut or failed."""
+        """(B, S) bool: whether the last generated span is complete; False if it was cut or failed."""
         return self._numbers(lambda row: row.finish_reason in ("stop", "constraint"), torch.bool)
 
     @property
@@ -283,12 +279,12 @@ class StateViews(Immutable):
 
     @property
     def errors(self) -> list[list[Exception | None]]:
-        """B lists of S: what a row failed with, None where it did not."""
+        """B lists of S: the error of each row that failed, otherwise None."""
         return self._grid(lambda row: row.error)
 
     @property
     def spans(self) -> list[list[list[Span]]]:
-        """B lists of S lists: the tokens of each row as runs of one provenance; see `Span`."""
+        """B lists of S lists: the tokens of each row, in spans of the same origin; see `Span`."""
         return self._grid(lambda row: _spans_of(row, self.tokenizer))
 
     def __iter__(self) -> Iterator[str]:
@@ -319,9 +315,11 @@ class StateViews(Immutable):
         return format(str(self), spec)
 
     def _repr_html_(self) -> str:
-        """Return what a notebook shows: tokens by probability, forced and cached ones marked."""
+        """Return what a notebook shows: the page of `inspect`, of at most 16 rows and their last 2,000 tokens."""
         self._score()
-        return _html(self.rows, self.tokenizer)
+        first = max(self.shape[2] - _MAX_TOKENS, 0)
+        shown = page(inspection(self.model, self.rows, first=first, max_rows=_MAX_ROWS))
+        return frame(shown, "\n".join([row.text(self.tokenizer) for row in self._flat[:_MAX_ROWS]]))
 
     def __repr__(self) -> str:
         batch, samples, width = self.shape
@@ -386,51 +384,3 @@ def _spans_of(row: StateRow, tokenizer: Tokenizer) -> list[Span]:
         out.append(Span(_KINDS[kind], range(at, stop), data.decode(errors="replace"), is_piece, num_healed))
         at = stop
     return out
-
-
-def _html(rows: Rows, tokenizer: Tokenizer) -> str:
-    flat = [(b, s, row) for b, group in enumerate(rows) for s, row in enumerate(group)]
-    parts = [_row_html(b, s, row, tokenizer, len(flat) > 1) for b, s, row in flat[:_MAX_ROWS]]
-    if len(flat) > _MAX_ROWS:
-        parts.append(f'<div class="k">and {len(flat) - _MAX_ROWS} more rows</div>')
-    levels = (0.01, 0.25, 0.5, 0.75, 1.0)
-    scale = "".join(f'<span class="t" style="{_colour(math.log(p))}">{p:.0%}</span> ' for p in levels)
-    legend = (
-        f'<div class="k">probability of a generated token: {scale}&nbsp; <span class="t f">forced</span> &nbsp; '
-        '<span class="t c">cached</span> &nbsp; <span class="s">special</span></div>'
-    )
-    return f'{_STYLE}<div class="outlines-cont">{legend}{"".join(parts)}</div>'
-
-
-def _row_html(b: int, s: int, row: StateRow, tokenizer: Tokenizer, numbered: bool) -> str:
-    first = max(len(row.token_ids) - _MAX_TOKENS, 0)
-    head = f'<span class="k">[{b}, {s}] </span>' if numbered else ""
-    cut = f'<span class="k">({first} tokens before) </span>' if first else ""
-    tokens = "".join(_token_html(row, index, tokenizer) for index in range(first, len(row.token_ids)))
-    notes = [f"weight {row.weight:.2f}"] if row.weight else []
-    notes += [row.finish_reason] if row.finish_reason else []
-    notes += [f"{type(row.error).__name__}: {row.error}"] if row.error is not None else []
-    foot = f' <span class="k">{escape(", ".join(notes))}</span>' if notes else ""
-    return f"<div>{head}{cut}{tokens}{foot}</div>"
-
-
-def _token_html(row: StateRow, index: int, tokenizer: Tokenizer) -> str:
-    token_id, kind = row.token_ids[index], row.kinds[index : index + 1]
-    data = tokenizer.text_bytes([token_id])
-    name = "" if data else tokenizer.special_tokens.get(token_id, f"<{token_id}>")
-    text = data.decode(errors="replace") or name
-    classes = "t" + " c" * (index < row.cached) + " f" * (kind == FORCED) + " s" * (not data)
-    written = kind in SCORED
-    logprob = row.logprobs[index]
-    title = f"token {token_id}, {data!r}" if data else f"special token {token_id}, {name}"
-    title += f", probability {math.exp(logprob):.3g}" if written else ""
-    style = f' style="{_colour(logprob)}"' if kind in GENERATED + HEALED else ""
-    # A line break is shown as a sign, and also breaks the line.
-    shown = escape(text).replace("\n", '<span class="s">↵</span>\n')
-    return f'<span class="{classes}"{style} title="{escape(title, quote=True)}">{shown}</span>'
-
-
-def _colour(logprob: float) -> str:
-    """Return a background from red (unlikely) over yellow to green (certain)."""
-    share = math.exp(min(logprob, 0.0)) if math.isfinite(logprob) else 0.0
-    return f"background:hsla({round(120 * share)},75%,50%,.32)"

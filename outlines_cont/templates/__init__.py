@@ -5,14 +5,13 @@ Templates run in a sandbox, and within a budget. Imports `generate`, `generation
 
 from outlines_cont.errors import TemplateError
 from outlines_cont.jinja_sandbox import TemplateBudget
-from outlines_cont.templates.program import TemplateEvent, TemplateResult, TemplateStream
+from outlines_cont.templates.program import TemplateResult, TemplateStream
 from outlines_cont.templates.template import Template
 
 __all__ = [
     "Template",
     "TemplateBudget",
     "TemplateError",
-    "TemplateEvent",
     "TemplateResult",
     "TemplateStream",
 ]

@@ -10,7 +10,10 @@ span (a `TemplatePiece`) has ended, and its value is captured; there is no event
 with the second; errors are thrown into the template, so that they have a line. `Settings`: those of all rows of a call.
 
 `TemplateStream`: iterates once over the events of one run, in a `for` or `async for` loop. Text between two generators and that of a
-search is one event; leaving a `for` loop ends the run, but an `async for` loop only with `async with` around it.
+search is one event, which has no tokens; leaving a `for` loop ends the run, but an `async for` loop only with `async with` around it.
+
+`KINDS`: the functions by which a template generates (`gen`, `choice`, `json`, `grammar`), and `piece_of`: the span that a call of one
+requests, with its arguments checked. Equal generators are made once; a sampler must give one text: of `best_of` and beam search the best.
 """
 
 from __future__ import annotations
@@ -21,25 +24,39 @@ from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
+from inspect import Parameter, signature
 from types import MappingProxyType, coroutine
 from typing import Any, Self
 
 from jinja2 import pass_context
 from jinja2.environment import Template as JinjaTemplate
 
+import fsm
+from outlines_cont import generate
 from outlines_cont.budget import Budget
+from outlines_cont.checks import names_of, unknown_option
 from outlines_cont.engine.engine import Engine, engine_of
 from outlines_cont.engine.job import Step, Task
 from outlines_cont.engine.row import Row
-from outlines_cont.errors import EmptyPrompt, ForkBudgetError, TemplateError, TokenBudgetError, with_result
+from outlines_cont.errors import (
+    EmptyPrompt,
+    ForkBudgetError,
+    OptionError,
+    TemplateError,
+    TokenBudgetError,
+    shortened,
+    with_result,
+)
 from outlines_cont.events.event import StreamEvent, StreamOptions
+from outlines_cont.generate import ENDS
 from outlines_cont.generation.call import Call
-from outlines_cont.generation.options import Options
+from outlines_cont.generation.options import OPTIONS_ELSEWHERE, Options, PieceOptions, check_one_constraint
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.stream import RunEvents, TaskStream
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.jinja_sandbox import BoundedSandbox, TemplateUsage, running_usage
 from outlines_cont.models.tokenizer.special_names import SpecialNames, control_names_of
+from outlines_cont.policies.constraint import EndMode
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import RandomStream, Rng
@@ -82,21 +99,6 @@ class TemplateResult:
     def __repr__(self) -> str:
         error = "" if self.error is None else f", error: {self.error!r}"
         return f"TemplateResult({dict(self.captures)!r}, {len(self.text)} characters{error})"
-
-
-@dataclass(frozen=True, slots=True)
-class TemplateEvent:
-    """What is new in a run of a template. The texts of all events, joined, are the text of its result.
-
-    Attributes:
-        text: new text, whole characters.
-        name: under which it is generated; None for text of the template, and for a generator without a name.
-        event: the event of a generator, with tokens and log-probabilities; None for text of the template and of a search.
-    """
-
-    text: str
-    name: str | None = None
-    event: StreamEvent | None = None
 
 
 Part = tuple[str, bool]
@@ -204,7 +206,6 @@ class Settings:
         sampler: the sampler of generators without one.
         in_loops: names whose captures are lists.
         is_single: whether a run generates at most one span, so that its row need not wait for another.
-        piece_of: makes the span that a call of a generator requests; see `kinds.piece_of`.
         failure: returns an error with its line, given the error, the position of the generator that ran, and names that had a value.
     """
 
@@ -213,10 +214,10 @@ class Settings:
     budget: Budget
     in_loops: frozenset[str]
     is_single: bool
-    piece_of: Callable[..., TemplatePiece] = field(repr=False)
     failure: Callable[[Exception, SourcePlace | None, Iterable[str]], Exception] = field(repr=False)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class TemplateProgram:
     """One run of a template.
 
@@ -224,38 +225,33 @@ class TemplateProgram:
         error: the error it failed with, or None.
     """
 
-    def __init__(
-        self,
-        template: JinjaTemplate,
-        values: Mapping[str, Any],
-        settings: Settings,
-        state: SequenceState | None,
-        stream: RandomStream,
-        shown: StreamOptions | None = None,
-    ) -> None:
-        self.error: Exception | None = None
-        self._shown = shown
-        self._settings = settings
-        self._template = template
-        self._values = values
-        self._usage: TemplateUsage  # from the beginning of `task` on
-        self._state = state
-        self._stream = stream
-        self._num_given = len(state.rows[0][0].token_ids) if state is not None else 0
-        self._given_text = str(state) if state is not None else ""
-        self._written: list[str] = []  # text that is not part of the state yet
-        self._news: list[TemplateEvent] = []  # for a stream: what was appended since the last event
-        self._captures: dict[str, list[Any]] = {}
-        self._reasons: dict[str, list[str]] = {}
-        self._call: Call | None = None  # which generates a span
-        self._row: Row | None = None  # which waits in its batch for the next span
-        self._at: SourcePlace | None = None  # the position of the generator that runs
-        self._limit: int | None = None  # of the tokens of the piece, if the budget has set it
+    _template: JinjaTemplate
+    _values: Mapping[str, Any]
+    _settings: Settings
+    _state: SequenceState | None
+    _stream: RandomStream
+    _shown: StreamOptions | None = None
+    error: Exception | None = None
+    _usage: TemplateUsage = field(init=False)  # from the beginning of `task` on
+    _num_given: int = field(init=False)
+    _given_text: str = field(init=False)
+    _written: list[str] = field(default_factory=list)  # text that is not part of the state yet
+    _news: list[StreamEvent] = field(default_factory=list)  # for a stream: what was appended since the last event
+    _captures: dict[str, list[Any]] = field(default_factory=dict)
+    _reasons: dict[str, list[str]] = field(default_factory=dict)
+    _call: Call | None = None  # which generates a span
+    _row: Row | None = None  # which waits in its batch for the next span
+    _at: SourcePlace | None = None  # the position of the generator that runs
+    _limit: int | None = None  # of the tokens of the piece, if the budget has set it
+
+    def __post_init__(self) -> None:
+        self._num_given = 0 if self._state is None else len(self._state.rows[0][0].token_ids)
+        self._given_text = "" if self._state is None else str(self._state)
 
     async def generate(self, site: Site, args: tuple[Any, ...], options: Mapping[str, Any]) -> Any:
         """Generate a span; return its value, or an empty text if the template would write the value again."""
         settings, self._at = self._settings, site.place
-        piece = settings.piece_of(site.kind, args, options, settings.model, settings.sampler)
+        piece = piece_of(site.kind, args, options, settings.model, settings.sampler)
         sampler = piece.generator.sampler
         num_texts = sampler.beams if isinstance(sampler, BeamSearch) else sampler.num_samples or 1
         self._usage.check(ForkBudgetError, num_texts)
@@ -369,7 +365,7 @@ class TemplateProgram:
         row = state.rows[0][0]
         self._state = state if row.error is None else _refreshed(before, row)
         if self._shown is not None and events is None:
-            self._news.append(TemplateEvent(str(self._state)[len(str(before)) :], piece.name))
+            self._news.append(StreamEvent(text=str(self._state)[len(str(before)) :], name=piece.name))
         used = len(row.token_ids) - self._num_given
         if self._limit is not None and row.finish_reason == "length" and used >= self._limit:
             self._usage.check(TokenBudgetError, used + 1)
@@ -414,7 +410,7 @@ class TemplateProgram:
     def _engine(self) -> Engine:
         return engine_of(self._settings.model)
 
-    def _take_news(self) -> Iterator[TemplateEvent]:
+    def _take_news(self) -> Iterator[StreamEvent]:
         news, self._news = self._news, []
         return iter(news)
 
@@ -423,7 +419,7 @@ class TemplateProgram:
         written, self._written = self._written, []
         for text in tokens_of(written, control_names_of(self._settings.model.tokenizer)):
             if self._shown is not None:
-                self._news.append(TemplateEvent(text.text))
+                self._news.append(StreamEvent(text=text.text))
             self._state = self._state_with(text) if self._state is None else self._state + text
         self._usage.check(TokenBudgetError, self._num_tokens)
 
@@ -487,12 +483,12 @@ class _ShownMarks:
         self._call, self._num_given = call, num_given
         self._has_begun = self._has_ended = False
 
-    def shown(self, events: Iterable[StreamEvent], name: str | None) -> Iterator[TemplateEvent]:
+    def shown(self, events: Iterable[StreamEvent], name: str | None) -> Iterator[StreamEvent]:
         """Yield the events of a row as those of the template, with the marks before them."""
         for event in events:
             if mark := self._before(event):
-                yield TemplateEvent(mark)
-            yield TemplateEvent(event.text, name, event)
+                yield StreamEvent(text=mark)
+            yield replace(event, name=name)
 
     def _before(self, event: StreamEvent) -> str:
         """Return what comes before an event; mostly nothing."""
@@ -532,3 +528,110 @@ def _refreshed(state: SequenceState, fed: StateRow) -> SequenceState:
     logprobs = kept.logprobs + row.logprobs[count:]
     fresh = replace(row, kv=kept.kv, logits=logits, logprobs=logprobs, unscored=kept.unscored)
     return replace(state, rows=((fresh,),))
+
+
+_Made = generate.Generator | partial[generate.Generator]
+_OF_CALLS = frozenset(PieceOptions.__annotations__) - {"on_progress"}
+
+
+def piece_of(
+    kind: str,
+    args: Sequence[Any],
+    options: Mapping[str, Any],
+    model: LanguageModel,
+    sampler: Sampler | BeamSearch | None,
+) -> TemplatePiece:
+    """Return the generated span that `{{ kind(*args, **options) }}` requests; `sampler` is the default.
+
+    Raises:
+        UnknownOption, OptionError: an option is unknown, or out of its range.
+        TemplateError: the arguments do not fit.
+        fsm.FSMError: the constraint is malformed, or nothing satisfies it.
+    """
+    function, makers, usage = KINDS[kind]
+    own = signature(function).parameters
+    named = {n: p for n, p in own.items() if p.kind is not Parameter.VAR_KEYWORD}
+    known = [*named, *sorted(_OF_CALLS), "rng", "sampler", *makers]
+    unknown = next((name for name in options if name not in known), None)
+    if unknown is not None:
+        raise unknown_option(f"`{kind}`", unknown, known, OPTIONS_ELSEWHERE.get(unknown, ""))
+    of_call = {name: value for name, value in options.items() if name in _OF_CALLS}
+    of_maker = {name: value for name, value in options.items() if name in named or name in makers}
+    try:
+        signature(function).bind(*args, **of_maker)
+    except TypeError as error:
+        raise TemplateError(f"expected `{usage}`, got other arguments: {error}") from error
+    name, made = function(*args, **of_maker)
+    if name is not None and (not isinstance(name, str) or not name):
+        raise TemplateError(
+            f"expected a name, or none, as the first argument, as in `{usage}`, got {shortened(repr(name), 200)}"
+        )
+    generator = made if isinstance(made, generate.Generator) else generate.made_once(model, made)
+    if generator.model is not model:
+        raise OptionError(
+            f"expected a generator of {model!r}, the model that runs, got one of {generator.model!r}", "generator"
+        )
+    chosen = options.get("sampler", None if isinstance(made, generate.Generator) else sampler)
+    return TemplatePiece(name, _with_sampler(generator, chosen), Options.of(of_call), options.get("rng"))
+
+
+def _gen(
+    name: Any = None,
+    generator: Any = None,
+    *,
+    regex: Any = None,
+    choice: Any = None,
+    json: Any = None,
+    grammar: Any = None,
+    force: bool = True,
+    end: EndMode | None = None,
+) -> tuple[Any, _Made]:
+    given = {"generator": generator, "regex": regex, "choice": choice, "json": json, "grammar": grammar}
+    check_one_constraint(given)
+    if generator is not None and not isinstance(generator, generate.Generator):
+        raise OptionError(
+            f"expected a generator, such as `generate.format(model, int)`, got {type(generator).__name__}. A pattern is given by its "
+            "name: `regex=`.",
+            "generator",
+        )
+    return name, generator or generate.maker_of(given, force=force, end=end)
+
+
+def _choice(name: Any, options: Any, *, force: bool = True, end: EndMode = ENDS["choice"]) -> tuple[Any, _Made]:
+    if isinstance(options, str):
+        raise OptionError(
+            f"expected a list of options, got one text {options!r}. Write [{options!r}] for a single option.", "options"
+        )
+    return name, partial(generate.choice, options=list(options), force=force, end=end)
+
+
+def _json(
+    name: Any, schema: Any, *, force: bool = True, end: EndMode = ENDS["json"], **options: Any
+) -> tuple[Any, _Made]:
+    return name, partial(generate.json, schema=schema, force=force, end=end, **options)
+
+
+def _grammar(
+    name: Any, grammar: Any, *, start: str = "start", force: bool = True, end: EndMode = ENDS["cfg"], **options: Any
+) -> tuple[Any, _Made]:
+    return name, partial(generate.cfg, grammar=grammar, start=start, force=force, end=end, **options)
+
+
+KINDS: dict[str, tuple[Callable[..., tuple[Any, _Made]], tuple[str, ...], str]] = {
+    "gen": (_gen, (), 'gen("name", regex=..., max_tokens=...)'),
+    "choice": (_choice, (), 'choice("name", ["one", "other"])'),
+    "json": (_json, (*names_of(fsm.json_schema)[1:], "max_retries"), 'json("name", schema)'),
+    "grammar": (_grammar, tuple(names_of(fsm.grammar)[2:]), 'grammar("name", text)'),
+}
+"""The functions by which a template generates, the names of their `**options`, and an example of each."""
+
+
+def _with_sampler(generator: generate.Generator, sampler: Any) -> generate.Generator:
+    """Return the generator with another sampler, if one is given; raise for a sampler of several texts."""
+    chosen = generator.sampler if sampler is None else generate.text(generator.model, sampler=sampler).sampler
+    if chosen.num_samples not in (None, 1) and not isinstance(chosen, BeamSearch | BestOf):
+        raise OptionError(
+            f"expected a sampler of one text, got {chosen!r}. A template needs one: `best_of({chosen.num_samples})` takes the best.",
+            "sampler",
+        )
+    return generator if chosen is generator.sampler else replace(generator, sampler=chosen)

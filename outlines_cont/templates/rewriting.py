@@ -134,7 +134,7 @@ def _located(error: Exception, place: str, line: int | None, column: int | None,
     elif isinstance(error, RecursionError):
         message = "expected a template that is not nested so deeply"
     elif isinstance(error, UndefinedError):
-        message = f"expected a value for each name, but {error.message}"
+        message = f"expected a value for each name, but {error.message}. Test it with `x is defined`, or write `x | default('')`"
     elif isinstance(error, SecurityError):
         message = f"expected a template that stays in its sandbox, but {error.message}"
     else:
@@ -155,7 +155,7 @@ def _shown(source: str, line: int | None) -> str:
 GENERATE, CAPTURED, SPECIAL = " generate", " captured", " special"
 CAPTURES = "captures"
 GENERATING = frozenset({"gen", "choice", "json", "grammar"})
-"""The functions by which a template generates; see `kinds.KINDS`."""
+"""The functions by which a template generates; see `program.KINDS`."""
 
 _COLLECTED: dict[type[nodes.Node], str] = {
     nodes.Macro: "a macro",

@@ -24,9 +24,7 @@ from outlines_cont.engine.job import Task
 from outlines_cont.engine.window import Room, Window
 from outlines_cont.errors import (
     BatchMismatch,
-    ModelMismatch,
     OptionError,
-    SampleMismatch,
     SpecialTokenWarning,
     TemplateError,
     shortened,
@@ -39,8 +37,7 @@ from outlines_cont.policies.ban import ban
 from outlines_cont.samplers import BeamSearch, beam_search, best_of, greedy, multinomial
 from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import RandomStream, Rng, open_seeds
-from outlines_cont.state.sequence_state import SequenceState
-from outlines_cont.templates.kinds import piece_of
+from outlines_cont.state.sequence_state import SequenceState, only_row
 from outlines_cont.templates.program import (
     Settings,
     TemplateProgram,
@@ -301,9 +298,7 @@ class Template:
         self._warn_of_special(model)
         failed = partial(failure, self._template, self.source, self._rewritten.columns)
         found = self._rewritten
-        settings = Settings(
-            model, sampler, budget or TemplateBudget(), found.in_loops, found.is_single, piece_of, failed
-        )
+        settings = Settings(model, sampler, budget or TemplateBudget(), found.in_loops, found.is_single, failed)
         stream_of = _streams(rng, state, rows, is_single=is_single)
 
         def program(index: int, row: Values) -> TemplateProgram:
@@ -368,13 +363,7 @@ def _check_state(model: LanguageModel, state: SequenceState | None) -> None:
             "`rows=[{'state': ...}]`.",
             "state",
         )
-    if len(state) != 1:
-        raise SampleMismatch(
-            f"expected a state of one row, got one of {state.batch_size} x {state.num_samples}. Run the template for each row: "
-            "`state.take([(b, s)])`."
-        )
-    if state.model is not model:
-        raise ModelMismatch(f"expected a state of {model!r}, the model that runs, got one of {state.model!r}")
+    only_row(state, model, "a template")
 
 
 @cache

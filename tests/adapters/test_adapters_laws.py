@@ -96,7 +96,7 @@ def test_generate_writes_what_the_engine_writes(
     family: str, prompts: list[str], expression: fsm.Expression, max_tokens: int, pad: int
 ) -> None:
     model = random_model(family)
-    state = continuous(generate.fsm(model, expression, force=False))(prompts, max_tokens=max_tokens)
+    state = continuous(generate.fsm(model, expression, force=False, end="eos"))(prompts, max_tokens=max_tokens)
     wanted = [list(row.token_ids[row.piece.start :]) for group in state.rows for row in group if row.piece]
     inputs = _padded(model, prompts, pad)
     processor = adapters.logits_processor(expression, model).of(inputs)

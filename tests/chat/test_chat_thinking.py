@@ -108,6 +108,9 @@ def test_thoughts_come_before_a_call_of_a_tool() -> None:
     assert "".join(event.text for event in events if event.is_thought).strip() == stream.chat.thoughts
     assert "".join(event.text for event in events if not event.is_thought) == ""
     assert [call.name for call in stream.chat.tool_calls] == ["weather"]
+    parts = [event.call for event in events if event.call is not None]
+    assert "".join(part.text for part in parts) == f'{{"city": "{call.arguments["city"]}"}}'
+    assert (parts[-1].arguments, parts[-1].is_whole) == (call.arguments, True)
 
 
 @pytest.mark.parametrize("stop_after", [1, 4, 7, 9])
@@ -152,7 +155,7 @@ def test_a_span_of_a_template_thinks() -> None:
     assert f"\n</think>\n\n{result.captures['kind']}. And {result.captures['name']}" in result.text
     events = [*Template(source).stream(model, thinking=SHORT, rng=3)]
     assert "".join(event.text for event in events) == result.text
-    assert "".join(event.event.text for event in events if event.event is not None and event.event.is_thought)
+    assert "".join(event.text for event in events if event.is_thought)
 
 
 def test_an_extractor_thinks_before_each_record() -> None:

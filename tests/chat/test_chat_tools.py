@@ -414,10 +414,10 @@ def test_events_of_a_reply_are_split_at_the_marker(before: str, calls: bool, siz
     written = HERMES.written([("get_weather", {"city": "Oslo"}), ("get_weather", {"city": "Paris"})])
     whole = before + (written if calls else "")
     begin = len(before) + len("<tool_call>") if calls else None
-    maker = SimpleNamespace(marker="<tool_call>", marker_id=None, calls_begin=lambda ids, healed: begin)
+    maker = SimpleNamespace(marker="<tool_call>", marker_id=None, calls_begin=lambda ids, start, healed: begin)
     tokenizer = SimpleNamespace(text_bytes=lambda text: text.encode())
     events = object.__new__(ReplyEvents)
-    events._call = SimpleNamespace(rows=[SimpleNamespace(piece_ids=whole, healed=b"")])  # type: ignore[assignment]
+    events._call = SimpleNamespace(rows=[SimpleNamespace(token_ids=whole, piece_ids=whole, piece_start=0, healed=b"")])  # type: ignore[assignment]
     events._constraint, events._tokenizer = maker, tokenizer  # type: ignore[assignment]
     events._calls = OpenCalls(HERMES, [Tool.of(get_weather)], 0, "<tool_call>")
     events._num_seen, events._begin, events._reads_tokens = 0, None, False

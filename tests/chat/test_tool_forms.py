@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Callable
 from enum import Enum
+from functools import cache
 from typing import Any, Literal
 
 import pytest
@@ -15,10 +16,11 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
 import fsm
-from outlines_cont import Chat, Thinking, generate, samplers
+from outlines_cont import Chat, OpenCall, Thinking, generate, samplers
 from outlines_cont.chats.tool import Tool
 from outlines_cont.chats.tool_form import FORMS, ArgumentForm, ToolForm, form_of
 from outlines_cont.errors import ChatError, OptionError
+from outlines_cont.replies import OpenCalls
 from tests.chat_models import CALLING, GPT_OSS, chat_model
 
 Calls = list[tuple[str, dict[str, Any]]]
@@ -212,6 +214,42 @@ def test_what_is_written_is_in_the_language_and_is_read(form: str, values: list[
     for end in range(len(text)):
         whole = FORMS[form].calls(text[:end], tools)
         assert whole == calls[: len(whole)]
+
+
+@cache
+def _tools() -> list[Tool]:
+    return [Tool.of(Weather), Tool.of(Stop)]
+
+
+@settings(max_examples=30)
+@given(st.sampled_from(sorted(set(READERS) - {"harmony"})), st.lists(_VALUES, min_size=1, max_size=2), st.randoms(use_true_random=False))
+def test_calls_that_arrive_in_parts_grow_as_json(form: str, values: list[dict[str, Any]], random: Any) -> None:
+    tools = _tools()
+    calls: Calls = [("Weather", {key: one[key] for key in ("city", "note", "days", "is_long") if key in one}) for one in values]
+    text, parser, parts, at = FORMS[form].written(calls), OpenCalls(FORMS[form], tools, 0, ""), list[OpenCall](), 0
+    while at < len(text):
+        size = random.randint(1, 5)
+        parts += parser.push(text[at : at + size])
+        at += size
+    texts = {part.index: "" for part in parts}
+    for part in parts:
+        texts[part.index] += part.text
+        known = calls[part.index][1]
+        for key, value in part.arguments.items():  # the others are defaults
+            assert key not in known or known[key] == value or (isinstance(value, str) and known[key].startswith(value))
+    assert [json.loads(whole) for whole in texts.values()] == [given for _, given in calls]
+    assert [(part.name, part.index) for part in parts if part.is_whole] == [("Weather", i) for i in range(len(calls))]
+
+
+def test_a_text_as_it_is_grows_in_a_stream() -> None:
+    """A text that is written as it is is shown as it comes, but for what may be the mark that ends it."""
+    tool = Tool.of_text("note", "Keep it.", fsm.regex(r"[^x]*"))
+    for form, mark in (("qwen3-coder", "\n</parameter>\n"), ("gemma", "<escape>")):
+        text = FORMS[form].written([("note", {"input": 'a "b" < c'})])
+        parser = OpenCalls(FORMS[form], [tool], 0, "")
+        shown = [part.arguments.get("input", "") for letter in text for part in parser.push(letter)]
+        assert {'a "b" < c'[:size] for size in (1, 3, 5, 6)} <= {*shown}
+        assert not any(part in one for one in shown for part in (mark, mark[:3]))
 
 
 @pytest.mark.parametrize("value", ["New Yorc", "", "Paris "])

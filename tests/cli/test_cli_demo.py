@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from importlib.resources import as_file, files
 from pathlib import Path
 
 import pytest
@@ -70,6 +71,18 @@ def assert_the_last_lines_compare_with_reading_again(result: Result, output: Pat
     assert 4 * len(MESSAGES) == len(counts)
     assert f"Fed {fed:,} tokens. Re-reading the prompt at each step: {fed + reused:,} tokens" in result.stdout
     assert f"Records: {output}" == result.stdout.splitlines()[-1]
+
+
+def test_the_demo_takes_another_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("outlines_cont.cli.demo.read_messages", lambda: MESSAGES[:1])
+    output = tmp_path / "records.jsonl"
+    with as_file(files("outlines_cont.models") / "tiny") as folder:
+        result = CliRunner().invoke(app, ["demo", "--model", str(folder), "--output", str(output)])
+    assert result.exit_code == 0, result.output
+    (row,) = map(json.loads, output.read_text(encoding="utf-8").splitlines())
+    assert row["record"] == json.loads(Demo(models.tiny()).read(MESSAGES[0]).to_json())["record"]
+    missing = CliRunner().invoke(app, ["demo", "--model", str(tmp_path / "none"), "--output", str(output)])
+    assert missing.exit_code == 2
 
 
 def test_the_counts_are_those_of_the_tokens_of_a_message() -> None:

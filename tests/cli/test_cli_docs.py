@@ -20,7 +20,7 @@ DEFAULTS = {field.name: field.default for field in dataclasses.fields(ExtractOpt
 
 def test_the_table_of_options_names_those_of_the_help() -> None:
     table = PAGE[PAGE.index("## All options") : PAGE.index("## The demo")]
-    offered = set(re.findall(r"^ +(?:-\w, )?(--[a-z-]+)", HELP, re.MULTILINE)) | {"--no-progress"}
+    offered = set(re.findall(r"^ +(?:-\w, )?(--[a-z-]+)", HELP, re.MULTILINE)) | {"--no-progress", "--no-fused"}
 
     assert set(re.findall(r"`(--[a-z-]+)`", table)) == offered - {"--help"}
 

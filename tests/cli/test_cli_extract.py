@@ -226,7 +226,7 @@ def test_a_template_makes_the_prompt(saved_model: Path, folder: Path) -> None:
         (["in.jsonl", "-s", "schema.json", "-o", "no/such/out.jsonl"], "Make the folder 'no/such' first"),
         (["in.jsonl", "-s", "schema.json", "-o", "."], "is a folder"),
         (["in.jsonl", "-s", "schema.json", "-o", "in.jsonl", "--overwrite"], "got 'in.jsonl' for both"),
-        (["in.jsonl", "-s", "schema.json", "-o", "old.jsonl"], "--resume, replace it by --overwrite"),
+        (["in.jsonl", "-s", "schema.json", "-o", "old.jsonl"], "--resume, replace it with --overwrite"),
         (["in.jsonl", "-s", "schema.json", "-o", "old.jsonl", "--resume", "--overwrite"], "got both"),
         (["in.jsonl", "-s", "schema.json", "--resume"], "expected --output"),
         (["in.jsonl", "-s", "schema.json", "-o", "old.jsonl", "--resume"], "not a line of one"),
@@ -383,7 +383,7 @@ def test_an_interrupt_leaves_whole_lines_and_resuming_completes_them(saved_model
 
     assert page_server.wait() == 130
     assert (folder / "program.out").read_text() == ""
-    said = "Interrupted. out.jsonl holds whole lines; to go on, give the same command with --resume.\n"
+    said = "Interrupted. out.jsonl is intact; run the same command with --resume to continue.\n"
     assert said == (folder / "program.err").read_text()
     kept = out.read_bytes()
     assert kept.endswith(b"\n")

@@ -81,4 +81,4 @@ def test_what_cannot_be_a_conversation_is_refused_before_the_first_row(chat_fold
 
 
 def test_the_command_knows_every_way_to_put_spaces() -> None:
-    assert [*get_args(Whitespace)] == [word.value for word in WhitespaceOption]
+    assert get_args(Whitespace) == get_args(WhitespaceOption)

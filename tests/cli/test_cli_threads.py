@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from outlines_cont.cli.console import parse_sampler
-from outlines_cont.cli.model import choose_threads, make_sampler
+from outlines_cont.cli.model import choose_threads, load_model, make_sampler
 from outlines_cont.pipelines import SetupError
 
 
@@ -65,6 +65,13 @@ def test_a_command_waits_passively_and_says_so(tmp_path: Path) -> None:
     (line,) = [line for line in lines if line.startswith("Threads: ")]
     assert "(a short forward takes " in line
     assert line.endswith("; waiting: passive")
+    assert "Forward: fused" in lines
+
+
+def test_a_command_runs_the_forward_that_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    model = load_model(None, None, None, fused=False, verbose=True)
+    assert not model.capabilities.fused
+    assert "Forward: that of transformers (turned off: `fused=False`)" in capsys.readouterr().err
 
 
 def test_a_sampler_is_read_from_its_name_and_options() -> None:

@@ -145,8 +145,7 @@ async def _eight() -> None:
 
 
 @pytest.mark.parametrize("family", [*FAMILIES, "recurrent"])
-@pytest.mark.parametrize("written", [0, 1, 3])
-@pytest.mark.parametrize("is_state", [False, True])
+@pytest.mark.parametrize(("written", "is_state"), [(0, False), (1, True), (3, False)])
 def test_a_controller_may_rewind_into_its_prompt(family: str, written: int, is_state: bool) -> None:
     is_recurrent = family == "recurrent"
     model = models.from_transformers(recurrent_network(), FakeTokenizer()) if is_recurrent else random_model(family)

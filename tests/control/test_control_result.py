@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
-from outlines_cont import control, models
+from outlines_cont import control, generate, models
 from outlines_cont.control import Append, Replay, fixed, fork, gen
 from outlines_cont.errors import ProgramCancelled, ScriptError
 from tests.fakes import FakeTokenizer, random_model, random_network
@@ -61,6 +62,29 @@ def test_a_program_that_was_cancelled_before_it_has_begun() -> None:
     assert isinstance(ended.error, ProgramCancelled)
     with pytest.raises(ScriptError, match="got only cancelled ones"):
         assert program.result().state
+
+
+def test_a_script_that_is_cancelled_in_the_middle_of_a_call_is_closed_when_the_call_has_ended() -> None:
+    begun, go_on, closed = threading.Event(), threading.Event(), threading.Event()
+
+    async def script() -> None:
+        try:
+            begun.set()
+            assert go_on.wait(20)
+            await gen(max_tokens=3)
+        finally:
+            closed.set()
+
+    model = random_model()
+    program = control.start(model, script, "the")
+    generate.text(model)("the", max_tokens=2)  # its steps call the script
+    assert begun.wait(20)
+    program.cancel()
+    assert not closed.is_set()
+    go_on.set()
+    assert closed.wait(20)
+    (fork,) = program.result().forks
+    assert (fork.finish_reason, fork.text) == ("cancelled", "")
 
 
 def test_cancelling_what_is_over_changes_nothing() -> None:

@@ -31,6 +31,7 @@ from outlines_cont.errors import (
     OptionError,
     PromptRequired,
     PromptTypeError,
+    SampleMismatch,
     SpecialTokenWarning,
     StateFileError,
     StateMismatch,
@@ -575,7 +576,7 @@ def test_a_piece_that_was_cut_is_resumed_from_a_fork(executor: BatchedExecutor) 
 def test_wrong_states_are_refused(executor: BatchedExecutor) -> None:
     conversation = executor.create("a")
     two = continuous(generate.text(random_model()))(["a", "b"], max_tokens=1)
-    with pytest.raises(OptionError, match="one row"):
+    with pytest.raises(SampleMismatch, match="one row"):
         conversation.prompt(two)
     other = continuous(generate.text(random_model("gpt2")))("a", max_tokens=1)
     with pytest.raises(ModelMismatch):
@@ -671,7 +672,7 @@ def test_files_that_do_not_fit_load_nothing(executor: BatchedExecutor, tmp_path:
         with pytest.raises(StateMismatch):
             other.load(tmp_path / "saved")
         continuous(generate.text(random_model("gpt2")))(["a", "b"], max_tokens=1).save(tmp_path / "two")
-        with pytest.raises(OptionError, match="one row"):
+        with pytest.raises(SampleMismatch, match="one row"):
             other.load(tmp_path / "two")
         with pytest.raises(StateFileError, match="Make it first"):
             other.create("x").save(tmp_path / "none" / "x")

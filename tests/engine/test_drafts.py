@@ -130,8 +130,8 @@ def test_what_was_guessed_wrongly_is_taken_out_of_every_kind_of_cache(family: st
             assert row.logprobs == pytest.approx(other.logprobs, abs=1e-9)
 
 
-def test_what_is_said_of_tokens_is_the_same_in_a_stream() -> None:
-    model = random_model()
+def test_what_is_said_of_tokens_is_the_same_in_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = steady(a_model(), monkeypatch)
     generator = generate.text(model, sampler=samplers.multinomial(temperature=1.5))
     plain = [*generator.stream("the name", events=True, top=2, rng=3, max_tokens=20)]
     text = continuous(generator)("the name", rng=3, max_tokens=20)
@@ -151,7 +151,7 @@ def test_what_is_said_of_tokens_is_the_same_in_a_stream() -> None:
 
 def test_forced_text_joins_a_guess_and_is_scored_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
     model = steady(a_model(), monkeypatch)
-    generator = continuous(generate.regex(model, "[ab](: red green blue [ab]){5}"))
+    generator = continuous(generate.regex(model, "[ab](: red green blue [ab]){5}", end="eos"))
     plain = generator("the name")
     with model.meter() as meter:
         drafted = generator("the name", draft=Knows(rows_of(plain)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import itertools
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -386,24 +385,6 @@ def test_rows_that_only_read_share_forwards_with_those_that_write() -> None:
         assert row.logits is not None
         torch.testing.assert_close(row.logits, logits, atol=1e-8, rtol=0)
         assert row.cached == len(row.token_ids)
-
-
-def test_a_forward_that_fails_in_the_middle_is_taken_again_and_nothing_is_drawn_before() -> None:
-    model = from_transformers(random_network("llama"), FakeTokenizer())
-    prompts = ["the name", "a", "of the red"]
-    sampler = samplers.multinomial(temperature=3.0)
-    wanted = continuous(generate.text(model, sampler=sampler))(prompts, max_tokens=8, rng=5)
-    forward, count = model.forward, itertools.count()
-
-    def fails_once(*arguments: Any) -> torch.Tensor:
-        if next(count) == 4:
-            raise RuntimeError("out of memory, say")
-        return forward(*arguments)
-
-    model.forward = fails_once  # type: ignore[method-assign]
-    state = continuous(generate.text(model, sampler=sampler))(prompts, max_tokens=8, rng=5)
-    assert wanted == state
-    assert [row.token_ids for group in wanted.rows for row in group] == [r.token_ids for g in state.rows for r in g]
 
 
 def test_a_row_that_has_ended_is_not_lost_when_its_neighbour_is_cancelled() -> None:

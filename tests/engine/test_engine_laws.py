@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import random
 import warnings
 from dataclasses import astuple, fields
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 import fsm
 from outlines_cont import SequenceState, continuous, generate, samplers
 from outlines_cont.engine.drafting.costs import FREE_TOKENS, OTHER_FREE_TOKENS, chunk_width
-from outlines_cont.generate import Generator
 from outlines_cont.meter import Meter, MeterBoard
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.state.row import FORCED, GENERATED
@@ -122,52 +120,6 @@ def test_the_same_seed_gives_the_same_tokens_whole_or_in_parts(family: str, prom
     assert (whole_meter.fed_tokens, whole_meter.sampled_tokens) == (meter.fed_tokens, meter.sampled_tokens)
 
 
-_SCHEMA = {
-    "type": "object",
-    "properties": {"name": {"enum": ["an apple", "anna", "é"]}, "age": {"type": "integer", "minimum": 0, "maximum": 120}},
-    "required": ["name", "age"],
-    "additionalProperties": False,
-}
-
-
-@_FEW
-@given(_FAMILY, _PROMPTS, st.integers(1, 6), st.integers(0, 2**32), st.booleans())
-def test_a_cut_constraint_is_resumed_as_if_it_had_not_been_cut(family: str, prompt: str, part: int, seed: int, force: bool) -> None:
-    model = random_model(family)
-    generator = generate.json(model, _SCHEMA, sampler=samplers.multinomial(), force=force)
-    write = continuous(generator)
-    whole = write(prompt, rng=seed)
-    with model.meter() as meter:
-        state = write(prompt, max_tokens=part, rng=seed)
-        while not bool(state.finished.all()):
-            assert state.finish_reasons == [["length"]]
-            assert state.value is None
-            state = write.resume(state, max_tokens=part)
-    assert _rows(whole) == _rows(state)
-    assert whole.value == state.value
-    assert whole.weights.item() == pytest.approx(state.weights.item(), rel=1e-6)
-    assert meter.recomputed_tokens == 0
-    assert meter.fed_tokens <= len(_rows(state)[0])
-
-
-@_SOME
-@given(_FAMILY, st.lists(_PROMPTS, min_size=2, max_size=5), st.integers(0, 2**32), st.sampled_from(["text", "choice", "json"]))
-def test_a_row_in_a_batch_is_what_it_is_alone_with_its_seed(family: str, prompts: list[str], seed: int, kind: str) -> None:
-    model = random_model(family)
-    sampler = samplers.multinomial(2, top_p=0.95, temperature=1.3)
-    generators: dict[str, Generator] = {
-        "text": generate.text(model, sampler=sampler),
-        "choice": generate.choice(model, ["yes no", "anna or an", "é🙂", "abc"], sampler=sampler),
-        "json": generate.json(model, _SCHEMA, sampler=sampler),
-    }
-    write = continuous(generators[kind])
-    seeds = [seed + i for i in range(len(prompts))]
-    together = write(prompts, max_tokens=14, rng=seeds)
-    alone = [write(prompt, max_tokens=14, rng=[s]) for prompt, s in zip(prompts, seeds, strict=True)]
-    assert [row for state in alone for row in _rows(state)] == _rows(together)
-    assert list(itertools.chain.from_iterable(state.values for state in alone)) == together.values
-
-
 @_FEW
 @given(_FAMILY, _PROMPTS, _OPTIONS, st.text("abc é🙂", max_size=6))
 def test_a_chain_feeds_nothing_twice_and_older_states_stay_valid(family: str, prompt: str, options: list[str], added: str) -> None:
@@ -233,31 +185,6 @@ def test_stop_texts_cut_exactly_before_the_first_of_them(family: str, prompt: st
     ids = list(_rows(cut)[0])
     assert greedy_ids(model, ids, 2) == list(_rows(again)[0][len(ids) :])
     assert int(cut.cached.sum()) <= meter.fed_tokens
-
-
-@_SOME
-@given(
-    _FAMILY,
-    st.lists(_PROMPTS, min_size=1, max_size=3),
-    st.integers(1, 2),
-    st.integers(0, 2**32),
-    st.lists(st.sampled_from(["a", "re", "é", " ", "ab"]), max_size=2),
-)
-def test_a_stream_joins_to_the_values_of_a_call(family: str, prompts: list[str], samples: int, seed: int, stops: list[str]) -> None:
-    model = random_model(family)
-    generator = generate.text(model, sampler=samplers.multinomial(samples, temperature=4.0))
-    wanted = generator(prompts, max_tokens=12, rng=seed, stop_at=stops)
-    joined: Any = None
-    for piece in generator.stream(prompts, max_tokens=12, rng=seed, stop_at=stops):
-        joined = piece if joined is None else _joined(joined, piece)
-    if joined is None:  # nothing was written, so nothing was shown
-        assert not any(wanted if samples == 1 else itertools.chain.from_iterable(wanted))
-    else:
-        assert wanted == joined
-
-
-def _joined(left: Any, right: Any) -> Any:
-    return left + right if isinstance(left, str) else [_joined(a, b) for a, b in zip(left, right, strict=True)]
 
 
 def test_no_global_random_state_or_warnings_filter_is_touched() -> None:
@@ -339,7 +266,8 @@ def test_counts_are_added_and_subtracted_each_for_itself(name: str) -> None:
     board.add(one)
     for meter, number in ((outer, 9), (inner, 3), (outer - inner, 6), (one, 3)):
         assert [number if other == name else 0 for other in _NAMES] == list(astuple(meter))
-    outer.clear()
+    outer.move(inner)
     assert Meter() == outer
+    assert Meter(**{name: 12}) == inner
     with pytest.raises(TypeError):
         outer - 1  # type: ignore[operator]

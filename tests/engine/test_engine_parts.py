@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from fractions import Fraction
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from outlines_cont import continuous, generate, policies, samplers
+from outlines_cont import generate
 from outlines_cont.drafts.lookup import _FORGET, _MOST_KEYS, SIZES, CopyHabits, CopyTrail, NgramIndex
 from outlines_cont.engine.drafting.lengths import StepCosts
-from outlines_cont.engine.drawing import kept_logits
+from outlines_cont.engine.drawing import kept_logits, masking
 from outlines_cont.engine.drawing.kept_logits import KeptLogits, LargestLogits
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.policies.constraint import _most_probable
-from tests.fakes import random_model, saying, scripted_model
+from tests.fakes import saying, scripted_model
 
 VOCAB_SIZE = 2_000
 IDS = st.lists(st.integers(0, VOCAB_SIZE + 40), max_size=12)
@@ -35,9 +34,13 @@ MASKS = st.one_of(
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("is_small", [True, False])
 @given(masks=st.lists(MASKS, min_size=1, max_size=4), is_repeated=st.booleans())
-@settings(deadline=None)
-def test_masked_logits_are_those_of_the_tokens_in_the_mask(dtype: torch.dtype, masks: list[TokenSet], is_repeated: bool) -> None:
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_masked_logits_are_those_of_the_tokens_in_the_mask(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype, is_small: bool, masks: list[TokenSet], is_repeated: bool
+) -> None:
+    monkeypatch.setattr(masking, "_SMALL", VOCAB_SIZE if is_small else 0)
     masks = [masks[0]] * len(masks) if is_repeated else masks
     logits = torch.randn((len(masks), VOCAB_SIZE), dtype=dtype, generator=torch.Generator().manual_seed(1))
     before, masker = logits.clone(), Masker()
@@ -48,15 +51,6 @@ def test_masked_logits_are_those_of_the_tokens_in_the_mask(dtype: torch.dtype, m
             assert torch.equal(found[row][kept], before[row][kept])
             assert bool(torch.isneginf(found[row][~kept]).all())
     assert torch.equal(logits, before)
-
-
-@given(IDS, st.integers(1, VOCAB_SIZE), st.integers(0, 6))
-@settings(deadline=None)
-def test_few_ids_are_told_one_by_one(ids: list[int], vocab_size: int, most: int) -> None:
-    expected = sorted({token_id for token_id in ids if token_id < vocab_size})
-    found = TokenSet.of(ids).few_ids(vocab_size, most)
-    assert (found is None) == (len({token_id // 32 for token_id in ids if token_id // 32 <= (vocab_size - 1) // 32}) > most)
-    assert found is None or found.tolist() == expected
 
 
 LOGITS_VOCAB_SIZE = 50
@@ -256,47 +250,3 @@ def test_an_index_finds_what_a_search_finds(steps: list[list[int] | int]) -> Non
             assert (places[-1] if places else None) == index.find(row, size)
             if places:
                 assert index.is_only(places[-1], size) == (len(places) == 1)
-
-
-class Random:
-    """Proposes right tokens and wrong ones, as it was told."""
-
-    def __init__(self, texts: Sequence[Sequence[int]], script: list[tuple[int, int]]) -> None:
-        self.texts, self.script, self.calls = [[*text] for text in texts], script, 0
-
-    def propose(self, token_ids: Sequence[int]) -> list[int]:
-        right, wrong = self.script[self.calls % len(self.script)]
-        self.calls += 1
-        rest = next((text[len(token_ids) :] for text in self.texts if text[: len(token_ids)] == token_ids), [])
-        return [*rest[:right], *([wrong] * (wrong > 2)), *rest[right + 1 :]]
-
-
-@settings(max_examples=12, deadline=None)
-@given(
-    st.lists(st.tuples(st.integers(0, 6), st.integers(0, 300)), min_size=1, max_size=5),
-    st.integers(0, 50),
-    st.sampled_from(["text", "pattern", "forced", "json"]),
-    st.booleans(),
-    st.booleans(),
-)
-def test_whatever_is_proposed_the_text_is_the_same(script: list[tuple[int, int]], seed: int, kind: str, heal: bool, bans: bool) -> None:
-    model = random_model()
-    sampler = samplers.multinomial(2, temperature=2.0, frequency_penalty=0.2 * (seed % 2))
-    generator = {
-        "text": lambda: generate.text(model, sampler=sampler),
-        "pattern": lambda: generate.regex(model, "[a-e]{1,3}( [a-e]{1,3}){2,6}", sampler=sampler, force=False),
-        "forced": lambda: generate.regex(model, "[ab]( red green (blue|black) [ab]){1,3}", sampler=sampler),
-        "json": lambda: generate.json(model, {"enum": [{"name": "red", "age": 12}, [1, 2, 12, 20]]}, sampler=sampler),
-    }[kind]()
-    options: dict[str, Any] = {"max_tokens": 14, "rng": seed, "heal": heal}
-    first = continuous(generator)(["the name", "a"], **options)
-    texts = [row.token_ids for group in first.rows for row in group]
-    if bans:
-        options["policies"] = [policies.ban([chr(97 + seed % 5)], max_retries=20)]
-    wanted = continuous(generator)(["the name", "a"], **options)
-    found = continuous(generator)(["the name", "a"], draft=Random(texts, script), **options)
-    for group, others in zip(wanted.rows, found.rows, strict=True):
-        for row, other in zip(group, others, strict=True):
-            assert (row.token_ids, row.kinds, row.finish_reason) == (other.token_ids, other.kinds, other.finish_reason)
-            assert (row.stream, row.piece, type(row.error)) == (other.stream, other.piece, type(other.error))
-            assert all(abs(a - b) < 1e-9 for a, b in zip(row.logprobs, other.logprobs, strict=True))

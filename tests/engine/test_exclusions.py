@@ -190,11 +190,11 @@ def steered(row: Row, seed: int, *, twice: bool = False) -> Row:
         draw = Draw(choice(seed, tuple(row.piece_ids), left), -1.0, -1.0)
         if twice:
             undo = row.checkpoint()
-            take(row, draw)
+            take(row, *draw)
             planned(row)
             undo()
             planned(row)
-        take(row, draw)
+        take(row, *draw)
     return row
 
 

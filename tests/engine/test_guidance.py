@@ -104,18 +104,6 @@ def test_log_probabilities_are_the_models_and_sampled_ones_those_of_the_guided_l
             assert float(law[text.index(ids[at])]) == pytest.approx(row.sampling_logprobs[at], abs=1e-9)
 
 
-def test_rows_of_a_batch_are_what_they_are_alone() -> None:
-    model = random_model()
-    prompts = ["the name", "a", "of the red rose", "yes"]
-    guidance = [GREEN, None, Guidance([70, 71, 72], -0.5), Guidance("", 3)]
-    generator = continuous(generate.regex(model, PATTERN, sampler=samplers.multinomial(2, temperature=2.0)))
-    together = generator(prompts, rng=[1, 2, 3, 4], guidance=guidance)
-    for batch, (prompt, one) in enumerate(zip(prompts, guidance, strict=True)):
-        alone = generator(prompt, rng=batch + 1, guidance=one)
-        assert [piece(alone, 0, s) for s in (0, 1)] == [piece(together, batch, s) for s in (0, 1)]
-        assert torch.allclose(alone.sampling_logprobs[0, :, -3:], together.sampling_logprobs[batch, :, -3:], atol=1e-6)
-
-
 def test_both_sequences_run_in_the_same_forwards() -> None:
     model = random_model()
     with model.meter() as meter:
@@ -410,18 +398,6 @@ def test_a_minus_infinity_is_the_models_and_where_only_the_negative_prompt_has_i
     state = continuous(generate.regex(model, "[?-E]", sampler=draw, force=False))("W", rng=2, guidance=Guidance([91], scale))
     assert state.errors == [[None] * 60]
     assert "?" not in state.values[0]
-
-
-def test_the_state_of_a_stream_goes_on_from_every_moment() -> None:
-    model = random_model()
-    generator = continuous(generate.regex(model, PATTERN, sampler=samplers.multinomial()))
-    prompts, guidance = ["the name", "a"], [GREEN, None]
-    stream = generator.stream(prompts, rng=3, guidance=guidance)
-    states = [stream.state for _ in stream]
-    assert len(states) > 4
-    for state in states[::2]:
-        rest = generator.resume(state, guidance=guidance) if "length" in str(state.finish_reasons) else state
-        assert stream.state == rest
 
 
 def test_what_is_no_guidance_is_refused() -> None:

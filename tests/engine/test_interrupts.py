@@ -87,6 +87,8 @@ def _runs(model: HuggingFaceModel) -> list[Call]:
          {"rng": 5, "guidance": Guidance("yes", 2), "draft": random_model(),
           "policies": (policies.ban(["ab", "ca", "dd"], max_retries=200),)}),
         (generate.choice(model, ["yes", "no", "an"], sampler=beams, force=False), "a", {"rng": 4}),
+        (generate.text(model, sampler=draw), ["is it th", 'a "'], {"max_tokens": 3, "heal": True, "rng": 6}),
+        (generate.choice(model, ["e", "en", "is"], sampler=beams), "is it th", {"heal": True, "rng": 7}),
     ]  # fmt: skip
     return [
         Call(maker, prompt, Options.of({name: value for name, value in options.items() if name != "rng"}), rng=options["rng"])

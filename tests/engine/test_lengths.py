@@ -124,7 +124,7 @@ def test_the_command_says_so_before_it_runs(tmp_path: Path) -> None:
     told = CliRunner().invoke(app, given)
     assert told.stderr.startswith(
         "Note: '#' (`maxProperties`), '#/properties/name' (`maxLength`) may be of any length; a record is cut after 1024 tokens. "
-        "Say --max-tokens"
+        "Set --max-tokens"
     )
     assert "Note" not in CliRunner().invoke(app, [*given, "--max-tokens", "1024"]).stderr
     described = CliRunner().invoke(app, ["schema", str(tmp_path / "name.json")])

@@ -374,21 +374,6 @@ def test_texts_that_start_without_keys_and_values_take_them_from_the_cache() -> 
     assert_is_fresh(model, front, 1)
 
 
-@pytest.mark.parametrize("heal", [False, True])
-@pytest.mark.parametrize("samples", [1, 3])
-def test_samples_and_healed_prompts_are_those_of_a_model_without_the_cache(heal: bool, samples: int) -> None:
-    texts = [SYSTEM + "the na", SYSTEM + "the na", SYSTEM + "gre"]
-    sampler = samplers.multinomial(samples, temperature=2.0)
-    states = []
-    for model in (opened(prefix_cache_bytes=0), opened()):
-        generate.text(model)(SYSTEM, max_tokens=1)
-        state = continuous(generate.text(model, sampler=sampler))(texts, max_tokens=4, rng=3, heal=heal)
-        state = continuous(generate.text(model, sampler=sampler))(state, max_tokens=3)
-        states.append(state)
-    assert ids_of(states[0]) == ids_of(states[1])
-    assert_close(states[0].logprobs, states[1].logprobs, 1e-5)
-
-
 def test_log_probabilities_of_a_prompt_are_computed_though_it_is_held() -> None:
     model, plain = opened(), opened(prefix_cache_bytes=0)
     states = []

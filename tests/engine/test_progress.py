@@ -15,7 +15,7 @@ from tests.fakes import random_model
 
 def test_a_callback_is_told_of_every_row_that_ends() -> None:
     model, told = random_model(), list[Progress]()
-    write = continuous(generate.regex(model, "[ab]{1,9}"))
+    write = continuous(generate.regex(model, "[ab]{1,9}", end="eos"))
     state = write(["a", "b", "c"], max_tokens=6, on_progress=told.append)
     plain = write(["a", "b", "c"], max_tokens=6)
     assert list(state) == list(plain)

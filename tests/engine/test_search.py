@@ -95,7 +95,7 @@ def _found(state: SequenceState, prompt: list[int]) -> list[tuple[tuple[int, ...
 )
 def test_beams_are_those_of_the_textbook_and_many_beams_are_exhaustive(pattern: str, beams: int, penalty: float, prompt: str) -> None:
     model = random_model()
-    write = generate.regex(model, pattern, sampler=samplers.beam_search(beams, length_penalty=penalty), force=False)
+    write = generate.regex(model, pattern, sampler=samplers.beam_search(beams, length_penalty=penalty), force=False, end="eos")
     ids = model.tokenizer.encode(prompt, add_special_tokens=True)
     token_fsm = fsm.TokenFSM(fsm.regex(pattern), model.memo["vocabulary"])
     wanted = _textbook(model, token_fsm, ids, beams, {(): 0.0}, penalty)
@@ -117,8 +117,8 @@ def test_a_beam_goes_on_in_the_next_piece_as_one_sequence(beams: int, first: str
     model = random_model()
     search = samplers.beam_search(beams)
     prompt = model.tokenizer.encode("the", add_special_tokens=True)
-    state = continuous(generate.regex(model, first, sampler=search, force=False))("the")
-    after = continuous(generate.regex(model, second, sampler=search, force=False))(state)
+    state = continuous(generate.regex(model, first, sampler=search, force=False, end="eos"))("the")
+    after = continuous(generate.regex(model, second, sampler=search, force=False, end="eos"))(state)
     token_fsm = fsm.TokenFSM(fsm.regex(second), model.memo["vocabulary"])
     pool: Found = {}
     # The joint search, entry by entry of the first piece: its prompt is another one for each.
@@ -242,7 +242,7 @@ def test_one_beam_is_greedy(prompt: str, pattern: str, force: bool) -> None:
     one = samplers.beam_search(1)
     for beam, greedy in (
         (generate.text(model, sampler=one), generate.text(model)),
-        (generate.regex(model, pattern, sampler=one, force=force), generate.regex(model, pattern, force=force)),
+        (generate.regex(model, pattern, sampler=one, force=force, end="eos"), generate.regex(model, pattern, force=force, end="eos")),
     ):
         wanted = continuous(greedy)(prompt, max_tokens=6)
         found = continuous(beam)(prompt, max_tokens=6)
@@ -283,7 +283,7 @@ def test_several_ends_of_text_make_one_hypothesis_with_the_likelier_end() -> Non
     network.generation_config.eos_token_id = [EOS, END_OF_TURN]
     model = models.from_transformers(network, FakeTokenizer())
     assert {EOS, END_OF_TURN} <= model.eos_token_ids
-    state = continuous(generate.regex(model, "a{0,2}", sampler=samplers.beam_search(50), force=False))("the")
+    state = continuous(generate.regex(model, "a{0,2}", sampler=samplers.beam_search(50), force=False, end="eos"))("the")
     assert sorted(state.values[0]) == ["", "a", "aa"]
     for row in state.rows[0]:
         logprobs = next_logits(model, row.token_ids)[-1].log_softmax(-1)

@@ -40,7 +40,7 @@ CASES += [(pair, 0) for pair in PAIRS if {"beam", "ban", "stop"} & {*pair}]
 UNIQUE = {"type": "array", "items": {"enum": [1, 2, 12]}, "minItems": 2, "maxItems": 3, "uniqueItems": True}
 PATTERN = "[a-e]{1,3}( [a-e]{1,3}){0,3}(x|yes|no)"
 PROMPTS = ["the name", "a red"]
-MAX_TOKENS = 14
+MAX_TOKENS = 11
 GUIDANCE = [Guidance("red is green", 1.8), Guidance([70, 71], -0.7)]
 
 
@@ -60,11 +60,11 @@ def reusing() -> HuggingFaceModel:
 def generator_of(model: HuggingFaceModel, pair: tuple[str, str], sampler: Any) -> Generator:
     """What writes: free text, a pattern, JSON with a check, or a pattern and JSON."""
     if {"constraint", "checks"} <= {*pair}:
-        return generate.fsm(model, fsm.regex("[ab]{1,2}: ") + fsm.json_schema(UNIQUE), sampler=sampler, force=False)
+        return generate.fsm(model, fsm.regex("[ab]{1,2}: ") + fsm.json_schema(UNIQUE), sampler=sampler, force=False, end="eos")
     if "checks" in pair:
         return generate.json(model, UNIQUE, sampler=sampler, force=False)
     if "constraint" in pair:
-        return generate.regex(model, PATTERN, sampler=sampler, force=False)
+        return generate.regex(model, PATTERN, sampler=sampler, force=False, end="eos")
     return generate.text(model, sampler=sampler)
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import re
 from itertools import product
-from pathlib import Path
 
 import interegular
 import pytest
@@ -161,10 +160,3 @@ def test_what_was_dropped_is_freed() -> None:
     assert expression.accepts("abcdef" * 6 + "abcdq")
     del expression
     assert nodes.num_terms() <= before + 20  # classes of characters are remembered
-
-
-def test_only_one_module_imports_interegular() -> None:
-    root = Path(fsm.__file__).parents[1]
-    imports = re.compile(r"^\s*(?:import|from) interegular", re.MULTILINE)
-    paths = [path for package in ("fsm", "outlines_cont") for path in (root / package).rglob("*.py")]
-    assert [path.name for path in paths if imports.search(path.read_text(encoding="utf-8"))] == ["character_dfa.py"]

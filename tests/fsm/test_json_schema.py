@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import decimal
 import enum
+import importlib.util
 import ipaddress
 import json
 import pathlib
@@ -186,6 +187,7 @@ EMPTY: list[Any] = [
     {"allOf": [{"type": "string"}, {"type": "null"}]},
     {"anyOf": [False, {"type": "null", "enum": [1]}]},
     {"items": [{"type": "null"}], "minItems": 2, "additionalItems": False, "type": "array"},
+    *({"not": anything} for anything in ({"minLength": 0}, {"minItems": 0}, {"minProperties": 0}, {"contains": {}, "minContains": 0}, {})),
 ]
 
 
@@ -319,15 +321,6 @@ def test_a_path_in_the_place_of_a_schema_is_told_from_one() -> None:
         json_schema("order.json")
 
 
-def test_equal_schemas_are_equal_expressions() -> None:
-    schema = {
-        "type": "object",
-        "properties": {"a": {"type": "string"}, "b": {"minimum": 1, "type": "integer"}},
-        "additionalProperties": False,
-    }
-    assert json_schema(schema) == json_schema(json.dumps(schema))
-
-
 def test_closed_schemas_are_regular_so_that_algebra_works_on_them() -> None:
     closed = json_schema(
         {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "integer"}}, "additionalProperties": False}
@@ -385,7 +378,9 @@ class Movie(TypedDict, total=False):
     year: int
 
 
+HAS_EMAIL = importlib.util.find_spec("email_validator") is not None
 TYPES: list[Any] = [
+    *([pydantic.EmailStr] if HAS_EMAIL else []),
     int, float, str, bool, bytes, type(None), datetime.date, datetime.datetime, datetime.time, uuid.UUID, pydantic.UUID4,
     decimal.Decimal, pathlib.Path, ipaddress.IPv4Address, ipaddress.IPv6Address, pydantic.IPvAnyAddress, pydantic.HttpUrl,
     pydantic.AnyUrl, pydantic.SecretStr, pydantic.AwareDatetime, pydantic.NaiveDatetime, pydantic.PositiveInt, list[int],
@@ -401,13 +396,6 @@ def test_whatever_finishes_passes_pydantic(annotation: Any) -> None:
     for steps in (0, 3, 10, 25, 60):
         for _ in range(3):
             adapter.validate_json(random_text(expression.node, random, steps))
-
-
-def test_an_email_address_passes_pydantic() -> None:
-    pytest.importorskip("email_validator")
-    expression, adapter, random = json_schema(pydantic.EmailStr), pydantic.TypeAdapter(pydantic.EmailStr), Random(7)
-    for steps in range(60):
-        adapter.validate_json(random_text(expression.node, random, steps))
 
 
 class Checked(pydantic.BaseModel):

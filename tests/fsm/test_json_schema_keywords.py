@@ -104,46 +104,6 @@ def texts_of(value: Any) -> list[str]:
     return [json.dumps(value, ensure_ascii=False, separators=s) for s in ((",", ":"), (", ", ": "))]
 
 
-@relaxed
-@given(DOCUMENTS, st.lists(values(), min_size=4, max_size=8))
-@example({"not": {"type": "integer", "multipleOf": 2}}, [1, 2, 4.5])
-@example({"contains": {"const": 1}, "maxContains": 1, "unevaluatedItems": False}, [[1], [1, 1], [1, 2]])
-def test_an_instance_is_accepted_exactly_if_it_is_valid(schema: Any, found: list[Any]) -> None:
-    try:
-        expression = json_schema(schema, key_order="any")
-    except EmptyLanguage:
-        assert not any(is_valid(schema, value) for value in found)
-        return
-    except BudgetExceeded as error:
-        assume(error.limit != "max_alternatives")  # refused
-        raise
-    except SchemaError as error:
-        if "refers to itself" not in str(error):
-            raise
-        return
-    for value in found:
-        note(repr(value))
-        assert {expression.accepts(text) for text in texts_of(value)} == {is_valid(schema, value)}
-
-
-@relaxed
-@given(DOCUMENTS, st.lists(values(), min_size=4, max_size=8), st.sampled_from(["any", "schema"]))
-def test_a_strict_automaton_alone_accepts_no_invalid_instance(schema: Any, found: list[Any], key_order: Any) -> None:
-    try:
-        expression = json_schema(schema, key_order=key_order, strict=True)
-    except EmptyLanguage:
-        assert not any(is_valid(schema, value) for value in found)
-        return
-    except (SchemaError, BudgetExceeded):
-        return
-    automaton = Automaton(expression.node)
-    for value in found:
-        accepted = {automaton.accepts(text.encode()) for text in texts_of(value)}
-        valid = is_valid(schema, value)
-        note(f"{value!r} {valid}")
-        assert accepted == {valid} if key_order == "any" else valid or accepted == {False}
-
-
 @at_least(30)
 @relaxed
 @given(DOCUMENTS, RANDOMS, st.integers(0, 40), st.booleans())
@@ -186,28 +146,39 @@ BOUNDS = {
 }  # fmt: skip
 """Bounds of the cases of one value, each with some that are soon reached."""
 
-SOME_BOUNDS = st.fixed_dictionaries({}, optional={name: st.sampled_from(small) for name, small in BOUNDS.items()})
+SOME_BOUNDS = st.just({}) | st.fixed_dictionaries({}, optional={name: st.sampled_from(small) for name, small in BOUNDS.items()})
+WORK = st.sampled_from([60, 500, Limits().max_work, Limits().max_work])
 
 
-@settings(relaxed, max_examples=80)
-@given(DOCUMENTS, SOME_BOUNDS, st.lists(values(), min_size=4, max_size=8), st.booleans(), st.sampled_from([60, 500, Limits().max_work]))
+@settings(relaxed, max_examples=200)
+@given(DOCUMENTS, SOME_BOUNDS, st.lists(values(), min_size=4, max_size=8), st.booleans(), WORK, st.sampled_from(["any", "any", "schema"]))
+@example({"not": {"type": "integer", "multipleOf": 2}}, {}, [1, 2, 4.5], False, Limits().max_work, "any")
+@example(
+    {"contains": {"const": 1}, "maxContains": 1, "unevaluatedItems": False}, {}, [[1], [1, 1], [1, 2]], False, Limits().max_work, "any"
+)
 @example(
     {"anyOf": [{"minimum": 1}, {"maxLength": 1}], "oneOf": [{"type": "string"}, {"not": {"const": 3}}]},
     {"MAX_JOINED": 0},
     ["a", "ab", 0, 2, 3],
     False,
     Limits().max_work,
+    "any",
 )
-def test_texts_are_accepted_exactly_if_valid_whatever_is_left_to_checks(
-    schema: Any, bounds: dict[str, int], found: list[Any], strict: bool, most: int
+def test_an_instance_is_accepted_exactly_if_it_is_valid_whatever_is_left_to_checks(
+    schema: Any, bounds: dict[str, int], found: list[Any], strict: bool, most: int, key_order: Any
 ) -> None:
     try:
         with patch.multiple(cases, **{"MAX_EXACT": cases.MAX_EXACT} | bounds):
-            expression = json_schema(schema, key_order="any", strict=strict, limits=Limits(max_work=most))
+            expression = json_schema(schema, key_order=key_order, strict=strict, limits=Limits(max_work=most))
     except EmptyLanguage:
         assert not any(is_valid(schema, value) for value in found)
         return
-    except (SchemaError, BudgetExceeded):
+    except (SchemaError, BudgetExceeded) as error:
+        if bounds or strict or most < Limits().max_work:
+            return
+        assume(getattr(error, "limit", "") != "max_alternatives")  # refused
+        if "refers to itself" not in str(error):
+            raise
         return
     is_exact = all(line.level == "exact" for line in expression.report)
     assert is_exact or not strict
@@ -215,9 +186,14 @@ def test_texts_are_accepted_exactly_if_valid_whatever_is_left_to_checks(
     for value in found:
         note(repr(value))
         valid = is_valid(schema, value)
-        assert {valid} == {expression.accepts(text) for text in texts_of(value)}
+        accepted = {expression.accepts(text) for text in texts_of(value)}
         alone = {automaton.accepts(text.encode()) for text in texts_of(value)}
-        assert alone <= {valid} if is_exact else alone == {True} or not valid
+        if key_order == "any":
+            assert accepted == {valid}
+            assert alone <= {valid} if is_exact else alone == {True} or not valid
+        else:  # of what is valid some orders are left out
+            assert valid or accepted == {False}
+            assert valid or not is_exact or alone == {False}
 
 
 VALUES: list[Any] = [
@@ -295,14 +271,6 @@ def test_a_keyword_and_its_opposites_take_what_the_validator_takes(schema: dict[
             assert is_expected == expression.accepts(text), (made, text)
 
 
-@pytest.mark.parametrize(
-    "schema", [{"minLength": 0}, {"minItems": 0}, {"minProperties": 0}, {"contains": {"const": 1}, "minContains": 0}, {}]
-)
-def test_what_allows_everything_has_an_opposite_that_allows_nothing(schema: dict[str, Any]) -> None:
-    with pytest.raises(EmptyLanguage):
-        json_schema({"not": schema})
-
-
 LETTER = nodes.byte_range(ord("a"), ord("b"))
 TEXTS = [bytes(letters) for size in range(6) for letters in itertools.product(b"ab", repeat=size)]
 ATOMS = st.sampled_from([b"a", b"b", b"ab", b"ba"]).map(nodes.literal) | st.sampled_from(
@@ -330,11 +298,6 @@ def test_sets_and_few_texts_are_those_of_brute_force(base: nodes.Node, languages
             assert few is None
         elif few is not None:
             assert sorted(by_kind.get(number, [])) == [text for text in few if len(text) < 6]
-
-
-def test_a_walk_that_is_too_long_says_so() -> None:
-    words = nodes.words(b"%08x" % (number * number * 7_919) for number in range(2_000))
-    assert not KeyMinterms(words, (), Derivatives()).is_complete
 
 
 MINTERMS_NAMES = st.lists(st.sampled_from(["a", "b", "ab", "ba", "c"]), min_size=1, max_size=3, unique=True).map(

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsm import BudgetExceeded, EmptyLanguage, Expression, TokenFSM, Vocabulary, VocabularyGap, gbnf, grammar, json_schema, regex, special
+from fsm import BudgetExceeded, EmptyLanguage, Expression, TokenFSM, Vocabulary, VocabularyGap, gbnf, grammar, regex, special
 from fsm.automaton.lazy_dfa import DEAD
 from fsm.bitmask import to_ids
 from tests.fsm.test_expression import LANGUAGES, Language
@@ -97,11 +97,28 @@ def test_languages_without_an_end(expression: Expression, lacks_bytes: bool) -> 
     assert min(counts) > 20
 
 
-def test_a_text_that_ends_by_itself() -> None:
-    vocabulary = _vocabulary(0)
-    assert _check_along_a_text(json_schema({"enum": ["a", 1]}), vocabulary, 3) > 100
-    fsm = TokenFSM(regex("ab1"), vocabulary)
-    assert not len(fsm.leaving(fsm.initial_state).token_ids)
+@pytest.mark.parametrize("pattern", ["[0-9]+", "a|1 a|aa1", "(a|1){2,}( a)*", r'"[^"]*"', "[ab1 ]{1,30}"])
+def test_both_walks_find_the_same(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for most in (0, 10**9):
+        monkeypatch.setattr("fsm.tokens.leaving._MAX_STEPS", most)
+        fsm = TokenFSM(regex(pattern), _vocabulary(1))
+        states = [fsm.initial_state]
+        for state in states:
+            going_on = [token_id for token_id in fsm.allowed_token_ids(state).tolist() if token_id]
+            following = dict.fromkeys(fsm.next_state(state, token_id) for token_id in going_on[:8])
+            states += [one for one in following if one not in states][: 8 - len(states)]
+        found.append([[array.tolist() for array in fsm.leaving(state)] for state in states])
+    assert found[0] == found[1]
+    assert any(ids for ids, _, _ in found[0])
+
+
+def test_one_text_may_be_left() -> None:
+    fsm = TokenFSM(regex("a?b1(,[ab]+)?!|k"), _vocabulary(1))
+    for text, only in (("", False), ("a", False), ("b1", False), ("b1,a", False), ("b1!", True), ("k", True)):
+        assert fsm.has_one_text(fsm.automaton.next_state(fsm.initial_state, text.encode())) is only
+    assert TokenFSM(regex("a?b1é"), _vocabulary(1)).has_one_text(fsm.initial_state) is False
+    assert TokenFSM(regex("b1é"), _vocabulary(1)).has_one_text(fsm.initial_state) is True
 
 
 def test_a_vocabulary_that_spells_one_end_only() -> None:

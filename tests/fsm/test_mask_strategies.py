@@ -58,7 +58,6 @@ STRATEGIES_PIECES = ["a", "b", "é", "1", ".", ",", '"', " ", "\n", "x", "-"]
 RECOGNISED: list[tuple[str, Expression]] = [
     ("alternatives", regex("[^q]*q|x{2,3}")),
     ("character_loop", regex('[^"]{2,9}"')),
-    ("text_first", choice(["ab", "ax", "b1"])),
     ("depth_first", choice(["ab", "ax", "b1"])),
     ("breadth_first", regex("[^a]x|[^b]a")),
     ("loop_after_byte", regex("[a-p][a-z0-9]{1,4}x")),
@@ -323,7 +322,7 @@ SOURCES: dict[str, tuple[st.SearchStrategy[Expression], st.SearchStrategy[list[b
 
 
 @pytest.mark.parametrize("name", SOURCES)
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(st.data())
 def test_a_mask_is_what_a_walk_of_every_token_finds(name: str, data: st.DataObject) -> None:
     languages, texts = SOURCES[name]

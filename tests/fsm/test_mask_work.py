@@ -8,12 +8,20 @@ import tracemalloc
 from functools import cache
 from itertools import product
 from random import Random
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, note, settings
 
 from fsm import BudgetExceeded, EmptyLanguage, Expression, TokenFSM, UnsupportedRegex, Vocabulary, json_schema, regex
+from fsm.automaton.lazy_dfa import Automaton
+from fsm.pattern.ecma_pattern import ecma_search
+from fsm.terms import node as nodes
 from fsm.terms import work
+from fsm.terms.characters import JSON_CHARACTER, json_spelling
+from fsm.terms.derivative import Derivatives
+from fsm.tokens.walk import walk_wide
+from fsm.tokens.ways_walk import WaysWalk
 from tests.fsm.test_json_numbers import is_valid
 from tests.vocabularies import tekken_token_bytes
 from tests.walks import RANDOMS, check_masks
@@ -144,3 +152,69 @@ def random_numbers(random: Random) -> str:
     denied = [{"multipleOf": step * random.randint(2, 9)}, {"enum": [step, 0, 5 * step]}, {"multipleOf": 86_400}, {"const": far()}]
     found["allOf"] = [{"not": one} for one in random.sample(denied, random.randint(0, 3))] or [{}]
     return json.dumps(found)
+
+
+HOSTILE_PARTS = ["a", "b", "c", "[ab]", ".", "[^a]"]
+HOSTILE_COUNTS = ["", "", "+", "*", "?", "{2}", "{3}", "{1,3}", "{0,5}"]
+
+
+def hostile_schema(random: Random) -> dict[str, object]:
+    """Patterns that are found anywhere in a text of few characters, so that a state has to remember several places."""
+
+    def pattern(depth: int) -> str:
+        parts = [
+            f"(?:{pattern(depth - 1)}|{pattern(depth - 1)})" if depth and random.random() < 0.4 else random.choice(HOSTILE_PARTS)
+            for _ in range(random.randint(1, 3))
+        ]
+        return "".join(part + random.choice(HOSTILE_COUNTS) for part in parts)
+
+    schema: dict[str, object] = {"type": "string", "maxLength": random.randint(2, 14), "minLength": random.randint(0, 2)}
+    parts = [{"pattern": pattern(1) + random.choice(["", "", "$"])} for _ in range(random.randint(1, 2))]
+    return schema | {"allOf": [part if random.random() < 0.7 else {"not": part} for part in parts]}
+
+
+@relaxed
+@given(RANDOMS)
+def test_a_walk_way_by_way_finds_what_one_of_all_ways_does(random: Random) -> None:
+    schema = hostile_schema(random)
+    note(schema)
+    try:
+        automaton = Automaton(json_schema(schema).node)
+    except EmptyLanguage:
+        return
+    few, many = WaysWalk(PIECES.trie, 10_000), WaysWalk(PIECES.trie, 10_000)
+    many.swept_from = 0
+    state = automaton.initial_state
+    for _ in range(12):
+        term = automaton.nodes[state]
+        expected = walk_wide(automaton, PIECES.trie, state).tolist()
+        assert few.walk(term).tolist() == expected
+        assert many.walk(term).tolist() == expected
+        state = random.choice(list(automaton.moves(state).values()) or [state])
+
+
+@relaxed
+@given(RANDOMS)
+def test_an_intersection_has_a_text_within_counts_if_a_search_finds_one(random: Random) -> None:
+    inside = ecma_search(random.choice(DENIED) + random.choice(["", "a.{3}b", "[ab]{2}c?"]), json_spelling)
+    found = Derivatives()
+    for _ in range(12):
+        lo = random.randint(0, 4)
+        node = nodes.intersection((inside, nodes.repeat(JSON_CHARACTER, lo, lo + random.randint(0, 9))))
+        for byte in random.choices(b"abcfx1\xc3", k=random.randint(0, 3)):
+            node = found.after(node, byte)
+        plainly = Derivatives()
+        with patch.object(plainly, "_has_common_text", plainly._search):
+            assert found.is_inhabited(node) == plainly.is_inhabited(node)
+
+
+def test_the_mask_of_places_side_by_side_with_a_length_takes_little_work() -> None:
+    token_fsm = TokenFSM(json_schema({"type": "string", "pattern": "a.{20}b", "maxLength": 100}), tekken())
+    state, random = token_fsm.initial_state, Random(1)
+    for _ in range(12):
+        before = work.done()
+        token_fsm.bitmask(state)
+        assert work.done() - before < 100_000
+        token_id = some_id(token_fsm, state, random)
+        assert token_id is not None
+        state = token_fsm.next_state(state, token_id)

@@ -6,17 +6,13 @@ import importlib
 import re
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-import fsm
 from fsm.errors import FSMError, UnsupportedPython
 from fsm.pattern.python_pattern import re_parser
-
-PACKAGES = [Path(fsm.__file__).parent, Path(fsm.__file__).parents[1] / "outlines_cont"]
 
 
 def test_the_parser_of_this_python_is_the_one_that_is_known() -> None:
@@ -76,14 +72,3 @@ def test_a_python_without_the_parser_is_named(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "re._parser", None)
     with pytest.raises(UnsupportedPython, match=r"re\._parser"):
         re_parser()
-
-
-def test_no_other_module_touches_a_private_part_of_re() -> None:
-    private = re.compile(r"\bre\._|\bsre_|from re import _|import _sre")
-    found = [
-        str(path.relative_to(package.parent))
-        for package in PACKAGES
-        for path in package.rglob("*.py")
-        if private.search(path.read_text(encoding="utf-8"))
-    ]
-    assert found == ["fsm/pattern/python_pattern.py"]

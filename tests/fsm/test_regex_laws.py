@@ -24,6 +24,7 @@ from fsm.terms.characters import (
     MAX_CODE_POINT,
     Ranges,
     category,
+    ecma_space,
     general_category,
     ignoring_case,
     intersect,
@@ -96,6 +97,8 @@ def test_general_categories_are_those_of_unicodedata_for_every_character() -> No
         assert count == sum(last + 1 - first for first, last in ranges)
     assert general_category("Lu") == general_category("Uppercase_Letter") == unicode_property("gc=Lu")
     assert invert(general_category("Cn") or ()) == unicode_property("Assigned")
+    controls = ((0x09, 0x0D), (0x2028, 0x2029), (0xFEFF, 0xFEFF))
+    assert ecma_space() == union((controls, general_category("Zs") or ()))
     cased = union(general_category(name) or () for name in ("Lu", "Ll", "Lt"))
     assert cased == general_category("LC") == unicode_property("General_Category=Cased_Letter")
 

@@ -219,25 +219,23 @@ OPENAPI = {
 }
 
 
-@pytest.mark.parametrize("is_named", [False, True])
-def test_a_document_of_openapi_is_read_in_its_dialect(is_named: bool) -> None:
-    pet = "#/components/schemas/Pet"
-    if is_named:
-        schema, options = {"components": OPENAPI["components"], "$ref": pet}, {"dialect": "openapi-3.0"}
-    else:
-        schema, options = {**OPENAPI, "$ref": pet}, {}
+PET = "#/components/schemas/Pet"
+
+
+@pytest.mark.parametrize(
+    ("schema", "options"),
+    [
+        ({**OPENAPI, "$ref": PET}, {}),
+        ({"components": OPENAPI["components"], "$ref": PET}, {"dialect": "openapi-3.0"}),
+        ({"$ref": f"http://x.org/api.json{PET}"}, {"registry": {"http://x.org/api.json": OPENAPI}}),
+    ],
+    ids=["document", "named", "registry"],
+)
+def test_a_document_of_openapi_is_read_in_its_dialect(schema: dict[str, Any], options: dict[str, Any]) -> None:
     for value in ({"name": None}, {"age": 0.5}, {"owner": 3}, {"owner": None}, {"kind": "cat"}):
         assert accepts(schema, value, **options), value
     for value in ({"kind": None}, {"age": 0}, {"owner": 4}, None):
         assert not accepts(schema, value, **options), value
-
-
-def test_a_reference_into_a_document_of_openapi_reads_its_dialect() -> None:
-    schema = {"$ref": "http://x.org/api.json#/components/schemas/Pet"}
-    options = {"registry": {"http://x.org/api.json": OPENAPI}}
-    assert accepts(schema, {"name": None}, **options)
-    assert not accepts(schema, {"kind": None}, **options)
-    assert not accepts(schema, {"age": 0}, **options)
 
 
 def test_an_option_names_the_dialect_of_a_schema_that_names_none() -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import pickle
-import re
 import subprocess
 import sys
-from itertools import product
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import assume, given, settings
@@ -18,8 +17,9 @@ from fsm import Expression, choice, json_schema, regex, types
 from fsm.automaton.lazy_dfa import Automaton, as_loop
 from fsm.errors import clip
 from fsm.pattern.python_pattern import preferred_texts
+from fsm.terms import derivative
 from fsm.terms import node as nodes
-from fsm.terms.derivative import Derivatives
+from fsm.terms.derivative import ALL_BYTES, Derivatives
 from fsm.terms.distance import Distances
 from fsm.terms.members import FieldList, fields
 from fsm.terms.node import EMPTY, Kind, Node
@@ -231,21 +231,6 @@ def test_what_is_forgotten_is_found_again() -> None:
     assert [distances.of(regex(f"[ab]{{{n}}}x").node) for n in range(2, 30)] == [n + 1 for n in range(2, 30)]
 
 
-PATTERNS = [
-    "a|ab", "a+?b?", "(?:a|b)*a[ab]b", "a(?:(?!b).)*b", "(?:ab?)+", "a??b", r"(?<!a)b.*?(?<!b)a", "b(?!b)a|a", "(?:a|bb){2,3}",
-]  # fmt: skip
-
-
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_the_language_stays_the_same(pattern: str) -> None:
-    found = as_loops(preferred_texts(pattern))
-    assert found is not None
-    automaton = Automaton(found)
-    for text in ("".join(letters) for length in range(8) for letters in product("ab", repeat=length)):
-        match = re.match(pattern, text)
-        assert (match is not None and match.end() == len(text)) == automaton.accepts(text.encode()), text
-
-
 def test_a_string_is_a_loop_between_quotes() -> None:
     found = as_loops(preferred_texts(r'".*?(?<!\\)(\\\\)*?"'))
     assert found is not None
@@ -323,3 +308,18 @@ def test_terms_without_texts_stay_without() -> None:
 
 def test_what_is_left_as_soon_as_it_cannot_go_on_is_shown_as_its_parts() -> None:
     assert render(nodes.munch(nodes.repeat(A, 1), B, nodes.EMPTY)) == render(nodes.concat(nodes.repeat(A, 1), B))
+
+
+def test_a_search_is_bounded_within_the_alternatives_of_one_term(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Four patterns with twelve alternatives each behind their first byte: 20,736 of their intersection."""
+    taken, members_of = [0], derivative.members_of
+
+    def counted(node: Node) -> Sequence[Node]:
+        taken[0] += 1
+        return members_of(node)
+
+    monkeypatch.setattr(derivative, "members_of", counted)
+    ways = [[f"[{a}{chr(97 + i)}{chr(65 + j)}].*{a}{i}" for i in range(12)] for j, a in enumerate("pqrs")]
+    root = nodes.intersection([regex(f"x(?:{'|'.join(some)})").node for some in ways])
+    assert Derivatives(by_sets=False)._search_within(root, ALL_BYTES, 300, False) is None
+    assert taken[0] <= 300

@@ -105,24 +105,6 @@ def test_a_text_before_the_language_is_read_as_a_part_of_it(
         state, other = alone.next_state(state, token_id), together.next_state(other, token_id)
 
 
-@given(
-    st.lists(st.text("abc", min_size=1, max_size=4), min_size=1, max_size=6),
-    st.lists(st.text("abc", min_size=1, max_size=3), min_size=1, max_size=8),
-)
-@settings(max_examples=100)
-def test_a_gap_is_reported_exactly_when_no_text_can_be_spelled(texts: list[str], tokens: list[str]) -> None:
-    spelled = {b""}
-    for _ in range(4):
-        spelled |= {s + t.encode() for s in spelled for t in tokens if len(s) + len(t) <= 4}
-    possible = any(t.encode() in spelled for t in texts)
-    vocabulary = Vocabulary([None, *(t.encode() for t in tokens)], [0])
-    if possible:
-        TokenFSM(choice(texts), vocabulary)
-    else:
-        with pytest.raises(VocabularyGap, match="cannot spell"):
-            TokenFSM(choice(texts), vocabulary)
-
-
 BYTES = [None, *(bytes((b,)) for b in range(256))]
 
 

@@ -130,6 +130,15 @@ def test_a_narrow_walk_finds_the_texts_that_survive(expression: Expression, text
         assert survivors(expression, texts) == sorted(set(found))
 
 
+def test_a_narrow_walk_enters_no_loop_whose_iteration_has_no_text() -> None:
+    either = nodes.byte_set(0b11 << ord("a"))
+    dead = nodes.intersection([nodes.sequence([either, nodes.literal(end)]) for end in (b"x", b"y")])
+    loop = nodes.repeat(nodes.concat(nodes.literal(b"a"), dead))
+    texts = [b"a", b"ab", b"q", b"aq"]
+    assert dead is not nodes.EMPTY
+    assert walk_narrow(Automaton(nodes.concat(loop, nodes.literal(b"q"))), Trie(texts), 1) == ([2], [])
+
+
 WORDS = st.lists(st.text("ab", max_size=4), min_size=1, max_size=8)
 
 

@@ -116,7 +116,6 @@ HOSTILE: dict[str, Callable[[], Expression]] = {
     "malformed pattern": lambda: json_schema({"type": "string", "pattern": "foo**"}),
     "hostile pattern": lambda: json_schema({"type": "string", "pattern": "^(([a-z])+.)+[A-Z]([a-z])+$", "maxLength": 10**6}),
     "pattern and far length": lambda: json_schema({"type": "string", "pattern": "^a", "minLength": 10**9}),
-    "pattern not anchored": lambda: json_schema({"type": "string", "pattern": "a.{20}b", "maxLength": 100}),
     "many patterns for one value": lambda: json_schema(
         {"type": "string", "allOf": [{"pattern": f"{a}.*{b}"} for a, b in ("ab", "cd", "ef", "gh", "ij", "kl")]}
     ),
@@ -393,13 +392,17 @@ def test_it_is_refused_with_the_error_that_says_why(name: str, pieces: Pieces) -
     assert refusal.type is kind
 
 
+COSTLY = {"terminals with many ways": 2}
+"""How many masks are compared where each takes a second or more, by the plain walk."""
+
+
 @pytest.mark.parametrize("name", [name for name in HOSTILE if name not in REFUSED])
 def test_it_compiles_and_its_masks_are_those_of_the_plain_walk(name: str, pieces: Pieces) -> None:
     """Compared are some allowed tokens, some that begin like them, some of one byte, and any."""
     token_fsm = TokenFSM(HOSTILE[name](), pieces.vocabulary, max_mask_work=20_000)
     plain, random = Automaton(token_fsm.expression.node), Random(name)
     state, place, num_taken = token_fsm.initial_state, plain.initial_state, 0
-    for step in range(7):
+    for step in range(COSTLY.get(name, 5)):
         allowed = token_fsm.allowed_token_ids(state).tolist()
         assert [i in allowed for i in pieces.vocabulary.eos_token_ids] == [plain.is_accepting(place)]
         choices = [token_id for token_id in allowed if token_id in pieces.texts]

@@ -72,7 +72,7 @@ def test_a_search_needs_rows_in_one_batch(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_piece_that_its_generator_would_not_write_is_not_resumed() -> None:
     model = random_model()
-    letters, digits = (continuous(generate.regex(model, pattern)) for pattern in ("[a-z]{9}", "[0-9]{9}"))
+    letters, digits = (continuous(generate.regex(model, pattern, end="eos")) for pattern in ("[a-z]{9}", "[0-9]{9}"))
     cut = letters("the ", max_tokens=3)
     (row,) = cut.rows[0]
     assert row.piece is not None

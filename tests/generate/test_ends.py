@@ -143,7 +143,7 @@ each_language = pytest.mark.parametrize("language", LANGUAGES, ids=lambda langua
 
 
 @each_language
-@pytest.mark.parametrize("num_draws", [1_000, pytest.param(20_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("num_draws", [1_000, pytest.param(20_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
 def test_draws_have_the_shares_of_enumeration(language: Language, num_draws: int) -> None:
     law = _law(language, 3)
     write = continuous(_generator(language, samplers.multinomial(1_000, logit_bias=BIAS)))

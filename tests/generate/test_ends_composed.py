@@ -68,10 +68,20 @@ def test_a_forced_text_that_a_leaving_token_may_spell_is_drawn() -> None:
 
 def test_a_text_after_which_nothing_may_follow_needs_no_draw() -> None:
     model = writing("ab", ".")
-    with model.meter() as meter:
-        state = continuous(free(model, "ab"))("x>")
-    assert (state.finish_reasons, meter.sampled_tokens) == ([["constraint"]], 1)
-    assert state.weights.item() == pytest.approx(0, abs=1e-3)  # that of the token; the end was certain
+    for force, sampled in ((True, 0), (False, 1)):  # a token may spell `ab` and more, but only one text is left
+        with model.meter() as meter:
+            state = continuous(free(model, "ab", force=force))("x>")
+        assert (state.generated, state.finish_reasons, meter.sampled_tokens) == ("ab", [["constraint"]], sampled)
+        assert state.weights.item() == pytest.approx(0, abs=1e-3)  # that of the token; the end was certain
+
+
+def test_a_fixed_end_is_forced_in_one_piece() -> None:
+    model = writing("ab", ", ", "c")
+    for pattern, forced in (("a?b, c", True), ("a?b, (c|cat)", False)):
+        with model.meter() as meter:
+            state = continuous(free(model, pattern))("x>", max_tokens=9)
+        assert state.generated == "ab, c"
+        assert (meter.sampled_tokens == 1) is forced
 
 
 def test_the_shortest_length_comes_first() -> None:
@@ -88,6 +98,33 @@ def test_stop_tokens_end_it_as_well() -> None:
     assert write("x>", stop_token_ids=[IDS[b"."]]).stops == [[IDS[b"."]]]
     assert ends(write("x>", stop_token_ids=[IDS[b"a"]], min_tokens=1)) == ("b", [["stop"]])
     assert write("x>", stop_token_ids=[IDS[b"!"]]).stops == [[None]]
+
+
+@pytest.mark.parametrize("drawn", [False, True])
+@pytest.mark.parametrize("draft", [None, "lookup"])
+def test_an_end_that_has_no_room_is_cut_and_resumed(drawn: bool, draft: Any) -> None:
+    assert b"th" not in IDS  # `the` leaves `[th]+` after two tokens
+    model = scripted_model(lambda ids: {IDS[b"the"]: 60.0, IDS[b"h"]: 59.0})
+    write = continuous(free(model, "[th]+", force=False, sampler=samplers.multinomial(40) if drawn else samplers.greedy()))
+    whole = write("x>", max_tokens=9, rng=2, draft=draft)
+    assert {row.finish_reason for row in whole.rows[0]} == {"stop"}
+    for limit in (1, 2, 3):
+        state = write("x>", max_tokens=limit, rng=2, draft=draft)
+        cut = [row.finish_reason for row in state.rows[0]]
+        assert ("length" in cut) is (limit < 2 or drawn)
+        assert all(len(row.token_ids) - row.piece.start <= limit for row in state.rows[0] if row.piece is not None)
+        resumed = write.resume(state, max_tokens=9, draft=draft)
+        assert [row.token_ids for row in resumed.rows[0]] == [row.token_ids for row in whole.rows[0]]
+        assert resumed.weights.flatten().tolist() == pytest.approx(whole.weights.flatten().tolist(), abs=1e-6)
+
+
+def test_beams_do_not_end_where_there_is_no_room() -> None:
+    model = scripted_model(lambda ids: {IDS[b"the"]: 60.0, IDS[b"h"]: 59.0})
+    search = continuous(free(model, "[th]+", force=False, sampler=samplers.beam_search(4)))
+    for limit in (1, 2, 3):
+        rows = search("x>", max_tokens=limit).rows[0]
+        assert all(len(row.token_ids) - row.piece.start <= limit for row in rows if row.piece is not None)
+    assert search("x>", max_tokens=3).rows[0][0].value == "th"
 
 
 # -- other policies ------------------------------------------------------------------------------------------------------
@@ -112,6 +149,16 @@ def test_bans_see_the_text_and_not_what_leaves_it() -> None:
     assert banned.generated.startswith("ab")
     earlier = write("x>", policies=[policies.ban(["a,"])])
     assert (earlier.generated[0], earlier.errors) == ("b", [[None]])
+
+
+def test_bans_see_every_token_of_what_is_spelled_anew() -> None:
+    assert b"th" not in IDS  # so that `the` leaves `[th]+` after two tokens
+    for banned, text in ((["x"], "th"), (["t"], "h"), (["h"], "t"), (["th"], "h")):
+        model = scripted_model(lambda ids: {IDS[b"the"]: 80.0, IDS[b"h"]: 60.0, IDS[b"t"]: 40.0})
+        state = continuous(free(model, "[th]+", force=False))("x>", policies=[policies.ban(banned)], max_tokens=3)
+        assert state.errors == [[None]]
+        assert banned[0] not in state.generated
+        assert state.generated.startswith(text)
 
 
 class NoEnd(Policy[int]):
@@ -152,9 +199,11 @@ def test_checks_are_done_at_the_end() -> None:
 def test_two_languages_that_both_end_so_are_refused() -> None:
     model = writing("a")
     other = policies_of(free(model, "[ab]+"))
-    with pytest.raises(UnsupportedBranch, match="leaves their languages"):
+    with pytest.raises(UnsupportedBranch, match="first & second"):
         free(model, "[a-c]+")("x>", policies=other, max_tokens=3)
     assert free(model, "[a-c]+", end="eos")("x>", policies=other, max_tokens=3) == "a"
+    both = fsm.regex("[a-c]+") & fsm.regex("[ab]+")
+    assert generate.fsm(model, both)("x>", max_tokens=3) == "a"
 
 
 def policies_of(generator: generate.Generator) -> list[Policy[Any]]:
@@ -180,8 +229,7 @@ def _share_of_empty_texts(count: int, **options: Any) -> float:
     return Counter(drawn)[""] / count
 
 
-@pytest.mark.parametrize("temperature", [0.7, 1.0, 3.0])
-@pytest.mark.parametrize("scale", [1.0, 2.5])
+@pytest.mark.parametrize(("temperature", "scale"), [(0.7, 2.5), (1.0, 1.0), (3.0, 2.5)])
 def test_the_share_is_that_after_warpers_and_guidance(temperature: float, scale: float) -> None:
     model = random_model()
     logits, negative = (next_logits(model, model.tokenizer.encode(text, add_special_tokens=True))[-1] for text in ("the name", "12"))
@@ -196,45 +244,6 @@ def test_the_share_is_that_after_warpers_and_guidance(temperature: float, scale:
 
 LETTERS = {token_id: 4.0 for data, token_id in IDS.items() if (data.isalpha() and data.islower()) or data == b" "}
 """So that the random model stays in these languages for some tokens."""
-PATTERNS = ["[a-z ]+", "[a-z]+(, [a-z]+)*", r"\w{2,}( \w+)*", r'"[^"]*"', "(the|name|age| )*"]
-
-
-@pytest.mark.parametrize("pattern", PATTERNS)
-@pytest.mark.parametrize(
-    "sampler", [samplers.greedy(logit_bias=LETTERS), samplers.multinomial(4, logit_bias=LETTERS)], ids=["greedy", "drawn"]
-)
-def test_drafts_change_nothing(pattern: str, sampler: Any) -> None:
-    write = continuous(free(random_model(), pattern, sampler=sampler))
-    plain, drafted = (write("the name the name is ", max_tokens=12, rng=3, draft=draft) for draft in (None, "lookup"))
-    assert plain.token_ids.tolist() == drafted.token_ids.tolist()
-    assert plain.weights.flatten().tolist() == pytest.approx(drafted.weights.flatten().tolist(), abs=1e-6)
-
-
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_streams_show_the_text(pattern: str) -> None:
-    write = free(random_model(), pattern, sampler=samplers.multinomial(6, logit_bias=LETTERS))
-    state = continuous(write)("the name is ", max_tokens=12, rng=4)
-    stream = continuous(write).stream("the name is ", max_tokens=12, rng=4)
-    texts = [""] * 6
-    for event in stream:
-        assert not event.retract
-        texts[event.sample] += event.text
-    assert [texts] == state.generated
-    assert stream.state == state
-
-
-@pytest.mark.parametrize("pattern", PATTERNS)
-def test_a_piece_in_parts_is_the_piece(pattern: str) -> None:
-    write = continuous(free(random_model(), pattern, sampler=samplers.multinomial(6, logit_bias=LETTERS)))
-    whole = write("the name is ", max_tokens=12, rng=4)
-    parts = write("the name is ", max_tokens=1, rng=4)
-    for _ in range(11):
-        parts = write.resume(parts, max_tokens=1)
-    rows = zip(whole.rows[0], parts.rows[0], strict=True)
-    for one, other in rows:
-        if one.finish_reason != "length":
-            assert (one.token_ids, one.finish_reason) == (other.token_ids, other.finish_reason)
-            assert one.weight == pytest.approx(other.weight, abs=1e-6)
 
 
 def test_healing_comes_first() -> None:
@@ -260,13 +269,6 @@ def test_what_follows_continues_the_state() -> None:
     assert meter.recomputed_tokens == 0
     fresh = continuous(words)(list(longer.rows[0][0].token_ids[:-3]), max_tokens=3)
     assert longer.rows[0][0].token_ids == fresh.rows[0][0].token_ids
-
-
-def test_rows_of_a_batch_end_alone() -> None:
-    write = free(random_model(), r"[a-z ]+\.?", sampler=samplers.multinomial())
-    prompts = ["the name", "age: ", "12 red", "no"]
-    together = write(prompts, rng=[1, 2, 3, 4], max_tokens=200, stop_at="q")
-    assert together == [write(prompt, rng=seed, max_tokens=200, stop_at="q") for seed, prompt in enumerate(prompts, 1)]
 
 
 def test_templates_scripts_and_chats_take_it() -> None:

@@ -7,11 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from benchmarks.gpu import CASES
 
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_every_case_of_the_benchmark_for_gpus_runs_and_has_its_sides(tmp_path: Path) -> None:
     file = tmp_path / "times.json"
     command = [sys.executable, "-m", "benchmarks.gpu", "--device", "cpu", "--small", "--json", file]

@@ -77,6 +77,7 @@ def test_rows_cut_forked_stacked_and_continued_have_the_logits_of_a_fresh_run(
             batch.rewind(rewound, len(rows[rewound]))
         assert batch.lengths == [len(row) for row in rows]
         kept = [row % len(rows) for row in kept]
+        kept = sorted({*kept}) if len(kept) % 2 else kept  # rows that end, or rows that fork and move
         batch.keep(kept)
         rows = [[*rows[row]] for row in kept]
         _feed_and_compare(model, batch, rows, [[token_id] for token_id in more[: len(rows)]])

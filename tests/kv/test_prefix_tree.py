@@ -84,7 +84,7 @@ def test_a_tree_with_little_room_forgets_what_was_used_least_recently(steps: lis
 
 @pytest.mark.parametrize("alphabet", [2, 5, 300])
 def test_the_cache_is_within_its_bytes_at_every_moment(alphabet: int) -> None:
-    """1,200 random prompts, looked at whenever a buffer is made."""
+    """700 random prompts, looked at whenever a buffer is made."""
     store, limit = KVStore(), 100 * PER_TOKEN
     cache, most, made = PrefixCache(store, limit), 0, RowKV.compact
     cache.min_tokens = 3
@@ -98,7 +98,7 @@ def test_the_cache_is_within_its_bytes_at_every_moment(alphabet: int) -> None:
         return part
 
     with mock.patch.object(RowKV, "compact", compact):
-        for _ in range(1_200):
+        for _ in range(700):
             token_ids = tuple(numbers.choices(range(alphabet), k=numbers.choice([1, 4, 20, 60])))
             kv = kv_of(store, token_ids)
             given_bytes = kv.parts[0].buffer.nbytes

@@ -270,6 +270,7 @@ def lines_after(folder: Path, process: subprocess.Popen[bytes], least: int) -> i
 
 @needs_ray
 @pytest.mark.ray
+@pytest.mark.slow
 @pytest.mark.timeout(600)  # five times a process imports torch and loads a model: half a minute, several on a busy machine
 @pytest.mark.skipif(sys.platform != "linux", reason="processes are looked for in /proc")
 def test_a_worker_and_then_the_whole_job_are_killed_and_every_row_is_there_once(folder: Path) -> None:

@@ -275,8 +275,7 @@ ORDER = {
 
 
 def columns_of(schema: Any, **options: Any) -> Any:
-    from outlines_cont.pipelines.columns import RecordColumns
-    from outlines_cont.pipelines.shape import shape_of
+    from outlines_cont.pipelines.columns import RecordColumns, shape_of
 
     return RecordColumns(shape_of(RecordSchema.of(schema)), **options)
 
@@ -387,7 +386,7 @@ def test_a_schema_of_any_depth_has_a_shape(depth: int) -> None:
     schema: Any = {"type": "integer"}
     for _ in range(depth):
         schema = {"type": "object", "properties": {"a": schema}, "additionalProperties": False}
-    from outlines_cont.pipelines.shape import shape_of
+    from outlines_cont.pipelines.columns import shape_of
 
     kind = str(shape_of(RecordSchema(schema, "", lambda value: value)).arrow())
     assert ("int64" in kind) == (depth == 5)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from outlines_cont import SequenceState, continuous, generate, policies, samplers
+from outlines_cont import continuous, generate, policies, samplers
 from tests.fakes import random_model
 
 WORDS = ["xjqv", "yk", "qzzj", "wvx", "jyq", "kkw"]
@@ -37,31 +37,6 @@ def test_of_all_words_that_are_left_the_most_probable_is_kept(model: Any, prompt
     assert one in left
     two = write(prompt, policies=[policies.ban(first, alternatives=2)])
     assert score(model, prompt, two) >= score(model, prompt, one)
-
-
-@pytest.mark.parametrize("count", [2, 3, 9])
-def test_a_stream_and_a_batch_keep_the_same(model: Any, count: int) -> None:
-    write = generate.regex(model, "([a-e]{1,4} ){1,4}", force=False)
-    plain = write(PROMPTS, max_tokens=24)
-    steering = [policies.ban([text[1:3] for text in plain if text[1:3].strip()], alternatives=count)]
-    state = continuous(write)(PROMPTS, max_tokens=24, policies=steering)
-    shown = [""] * len(PROMPTS)
-    stream = continuous(write).stream(PROMPTS, max_tokens=24, policies=steering)
-    for event in stream:
-        assert not event.retract
-        shown[event.batch] += event.text
-    assert int(state.retries.sum()) > 0
-    assert stream.state == state
-    for prompt, text, row, alone in zip(PROMPTS, shown, state.rows, map(_alone(model, write, steering), PROMPTS), strict=True):
-        assert text == str(state.take([(state.rows.index(row), 0)]))[len(prompt) :]
-        assert alone.rows[0][0].token_ids == row[0].token_ids
-
-
-def _alone(model: Any, write: Any, steering: Any) -> Any:
-    def run(prompt: str) -> SequenceState:
-        return continuous(write)(prompt, max_tokens=24, policies=steering)
-
-    return run
 
 
 def test_a_row_that_draws_at_random_keeps_what_it_draws(model: Any) -> None:

@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, field_validator
 
 import fsm
-from outlines_cont import SequenceState, continuous, control, generate, models, policies, samplers
+from outlines_cont import continuous, control, generate, models, policies, samplers
 from outlines_cont.errors import BanImpossible, IncompleteOutput, OptionError
 from tests.fakes import EOS, FakeTokenizer, random_model, saying, scripted_model
 
@@ -240,30 +240,6 @@ def test_a_retry_takes_no_forward_and_the_next_one_feeds_one_token() -> None:
     assert meter.forwards == 1 + len(other) + len("tapestry") - 1
     assert meter.recomputed_tokens == 0
     assert int(state.retries) == 1
-
-
-@pytest.mark.parametrize("cut", range(1, 14))
-def test_a_piece_that_is_cut_saved_and_resumed_is_the_same(cut: int, tmp_path: Path) -> None:
-    model = random_model()
-    generator = continuous(generate.text(model, sampler=samplers.multinomial(2)))
-    options: dict[str, Any] = {"policies": [policies.ban({"a": 0, "e": 0.5, "in": 0, "o": 0, "the": 0}, max_retries=None)]}
-    whole = generator("x>", max_tokens=14, rng=1, **options)
-
-    part = generator("x>", max_tokens=cut, rng=1, **options)
-    part.save(tmp_path / "state")
-    resumed = generator.resume(SequenceState.load(tmp_path / "state", model), max_tokens=14 - cut, **options)
-
-    assert resumed.token_ids.tolist() == whole.token_ids.tolist()
-    assert resumed.weights[0].tolist() == pytest.approx(whole.weights[0].tolist())
-
-
-def test_a_stream_shows_nothing_that_is_taken_back() -> None:
-    model = scripted_model(either("a rich tapestry, a tap", "a rich field, a tap"))
-
-    chunks = list(generate.text(model).stream("x>", policies=[policies.ban(["tapestry", re.compile("tap.{1,3}x")])], max_tokens=60))
-
-    assert "".join(chunks) == "a rich field, a tap"
-    assert len(chunks) > 10
 
 
 # What is given.

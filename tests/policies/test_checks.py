@@ -118,18 +118,6 @@ def test_retries_are_counted_and_a_row_that_goes_back_hurts_no_other(model: Any)
     assert meter.rewound_tokens >= int(alone.retries.sum())
 
 
-def test_a_piece_that_is_cut_goes_on_where_it_was(model: Any) -> None:
-    generator = continuous(generate.json(model, UNIQUE))
-    whole = generator("the name", max_tokens=100)
-    state = generator("the name", max_tokens=3)
-    for _ in range(60):
-        if bool(state.finished.all()):
-            break
-        state = generator.resume(state, max_tokens=2)
-    assert list(state) == list(whole)
-    assert len(set(map(str, state.values[0][0]))) == len(state.values[0][0])
-
-
 def test_what_cannot_be_written_fails_by_itself(model: Any) -> None:
     impossible = UNIQUE | {"items": {"anyOf": [{"const": 1}, {"const": 2}]}}
     state = continuous(generate.json(model, impossible, max_retries=6))("the name", max_tokens=100)
@@ -140,17 +128,6 @@ def test_what_cannot_be_written_fails_by_itself(model: Any) -> None:
         generate.json(model, impossible, max_retries=0)("the name", max_tokens=100)
     with pytest.raises(OptionError, match="max_retries|0 or more"):
         generate.json(model, UNIQUE, max_retries=-1)
-
-
-def test_a_stream_shows_nothing_that_is_taken_back(model: Any) -> None:
-    generator = generate.json(model, UNIQUE, sampler=samplers.multinomial(1, temperature=2.0))
-    retries = []
-    for seed in range(4):
-        parts = list(generator.stream("the name", rng=seed))
-        state = continuous(generator)("the name", rng=seed)
-        assert "".join(parts) == str(state).removeprefix("the name")
-        retries.append(int(state.retries.sum()))
-    assert any(retries)  # else nothing was there that could be taken back
 
 
 class Even(pydantic.BaseModel):

@@ -2,35 +2,33 @@
 
 from __future__ import annotations
 
-import io
-import itertools
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import tokenizers
-import torch
 import transformers
 from tokenizers import decoders, pre_tokenizers, trainers
 
 import fsm
 from outlines_cont import SequenceState, continuous, generate, models, samplers
-from outlines_cont.engine.engine import engine_of
-from outlines_cont.errors import OptionError, StateFileError
-from outlines_cont.generation.call import Call
-from outlines_cont.generation.options import Options
-from outlines_cont.models import HuggingFaceModel
-from outlines_cont.models.tokenizer.token_bytes import TokenStarts
+from outlines_cont.errors import StateFileError
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.policy import Policy, RowView
-from tests.engine.test_interrupts import _interrupted_everywhere as interrupted_everywhere
-from tests.fakes import END_OF_TURN, EOS, FAMILIES, FakeTokenizer, Script, random_model, random_network, recurrent_network, scripted_model
-from tests.healing import Spell, fitting, num_open
+from tests.fakes import (
+    END_OF_TURN,
+    EOS,
+    FAMILIES,
+    FakeTokenizer,
+    Script,
+    failing,
+    random_model,
+    random_network,
+    recurrent_network,
+    scripted_model,
+)  # fmt: skip
+from tests.healing import Spell, num_open
 from tests.oracle import ends_of
-from tests.vocabularies import sentencepiece_token_bytes
 
 IDS = FakeTokenizer()._ids
 TINY = "Message: Hello, this is Marta Keller from Porto. Please send 12 desk lamps by 2031-05-14.\nRecord: "
@@ -148,19 +146,6 @@ def test_half_a_character_is_completed() -> None:
     assert [b">", emoji[:2]] == tokens(state)[-2:]
 
 
-def test_a_real_vocabulary_is_looked_up_as_a_scan_finds_it() -> None:
-    token_bytes = sentencepiece_token_bytes()[0]
-    starts = TokenStarts(token_bytes)
-    ids = {data: i for i, data in enumerate(token_bytes) if data}
-    for spelled in ([b"see", b" http", b":"], [b"x", b" "], [b" th", b"e"], [b"n", b"\xf0", b"\x9f"], [b"{", b'"']):
-        row = [1, *(ids[data] for data in spelled if data in ids)]
-        count = starts.num_open(row)
-        assert num_open(token_bytes, row) == count
-        removed = b"".join(token_bytes[i] or b"" for i in row[len(row) - count :])
-        if removed:
-            assert fitting(token_bytes, removed) == starts.spelling(removed).tolist()
-
-
 # -- what counts -------------------------------------------------------------------------------------------------------
 
 
@@ -225,17 +210,6 @@ def test_policies_of_the_user_apply_to_the_boundary() -> None:
 
 
 # -- batches, searches, chains -----------------------------------------------------------------------------------------
-
-
-def test_every_row_of_a_batch_heals_by_itself() -> None:
-    model = random_model()
-    prompts = ["say th", "yes", 'a longer one: "', "12 is it t", "("]
-    write = continuous(generate.text(model))
-    together = write(prompts, heal=True, max_tokens=5)
-    for index, prompt in enumerate(prompts):
-        alone = write(prompt, heal=True, max_tokens=5)
-        assert alone.rows[0][0].token_ids == together.rows[index][0].token_ids
-        assert pytest.approx(alone.rows[0][0].logprobs, abs=1e-6) == together.rows[index][0].logprobs
 
 
 def test_of_a_state_that_was_fed_what_is_given_back_is_fed_again_once() -> None:
@@ -306,36 +280,6 @@ def test_every_kind_of_cache_gives_what_giving_back_by_hand_gives(family: str) -
                 assert pytest.approx(other.logprobs[: len(got.token_ids)], abs=1e-6) == got.logprobs
 
 
-@pytest.mark.parametrize("at", range(4))
-def test_a_forward_that_fails_is_taken_again(at: int) -> None:
-    model = models.from_transformers(random_network("llama"), FakeTokenizer())
-    write = continuous(generate.text(model, sampler=samplers.multinomial(temperature=2.0)))
-    prompts = ["is it th", "12 (", 'a "', "yes"]
-    fed = write(prompts, max_tokens=1, rng=2).tokens[..., :-1] + " th"
-    assert fed.logits is not None
-    wanted = [write(given, heal=True, max_tokens=5, rng=5) for given in (prompts, fed)]
-    for given, state in zip((prompts, fed), wanted, strict=True):
-        with failing(model, at):
-            assert state == write(given, heal=True, max_tokens=5, rng=5)
-
-
-@contextmanager
-def failing(model: HuggingFaceModel, at: int) -> Iterator[None]:
-    """Let one forward of a model fail, by its number."""
-    forward, count = model.forward, itertools.count()
-
-    def fails_once(*arguments: Any) -> torch.Tensor:
-        if next(count) == at:
-            raise RuntimeError("out of memory, say")
-        return forward(*arguments)
-
-    model.forward = fails_once  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        del model.forward
-
-
 class BackOnce(Policy[tuple[int, bool]]):
     """Goes back by four tokens when there are six, and refuses the one that stood there."""
 
@@ -367,17 +311,6 @@ def test_a_resumed_piece_that_has_gone_back_behind_its_cut_reads_its_own_tokens_
             assert pytest.approx(row[0].logprobs, abs=1e-9) == other[0].logprobs
 
 
-def test_a_prompt_that_is_read_in_parts() -> None:
-    model = models.from_transformers(random_network("llama"), FakeTokenizer())
-    write = continuous(generate.text(model))
-    prompts = ["is it a long prompt th", "12 (", 'a "']
-    wanted = write(prompts, heal=True, max_tokens=4)
-    for limit in (3, 4, 5, 7):
-        engine_of(model).max_batch_tokens = limit
-        found = write(prompts, heal=True, max_tokens=4)
-        assert wanted == found
-
-
 # -- what is seen ------------------------------------------------------------------------------------------------------
 
 
@@ -391,25 +324,6 @@ def test_spans_show_what_is_healed() -> None:
     assert spans == [("prompt", "say", 0, False), ("generated", " the", 3, True), ("generated", " the", 0, True)]
     later = (state + "!").spans[0][0]
     assert [span.kind for span in later] == ["prompt", "healed", "generated", "appended"]
-    assert state._repr_html_().count("probability ") == 1 + 5  # the legend, and every token that was drawn
-
-
-def test_saved_and_resumed() -> None:
-    model = random_model()
-    write = continuous(generate.regex(model, "[a-z]{8}"))
-    whole = write("say th", heal=True)
-    cut = write("say th", heal=True, max_tokens=2)
-    assert cut.finish_reasons[0][0] == "length"
-    buffer = io.BytesIO()
-    cut.save(buffer)
-    buffer.seek(0)
-    loaded = SequenceState.load(buffer, model)
-    assert cut.rows[0][0].piece == loaded.rows[0][0].piece
-    assert cut.spans == loaded.spans
-    for state in (cut, loaded):
-        resumed = write.resume(state)
-        assert whole.rows[0][0].token_ids == resumed.rows[0][0].token_ids
-        assert whole.value == resumed.value
 
 
 def test_a_file_that_has_healed_more_than_it_has_is_refused(tmp_path: Path) -> None:
@@ -421,51 +335,6 @@ def test_a_file_that_has_healed_more_than_it_has_is_refused(tmp_path: Path) -> N
     broken.save(tmp_path / "state")
     with pytest.raises(StateFileError, match="healed more text"):
         SequenceState.load(tmp_path / "state", model)
-
-
-def test_a_step_that_is_interrupted_heals_as_one_that_is_not() -> None:
-    def runs() -> list[Call]:
-        draw = samplers.multinomial(2, temperature=2.0)
-        beams = samplers.beam_search(3)
-        options = Options(heal=True, max_tokens=3, has_max_tokens=True)
-        return [
-            Call(generate.text(model, sampler=draw), fed, options, rng=1),
-            Call(generate.text(model, sampler=draw), ["is it th", 'a "'], options, rng=2),
-            Call(generate.choice(model, ["e", "en", "is"], sampler=beams), "is it th", Options(heal=True)),
-        ]
-
-    model = models.from_transformers(random_network("llama"), FakeTokenizer())
-    fed = (continuous(generate.text(model))("yes", max_tokens=2) + " th").fork(2)
-    assert fed.logits is not None
-    wanted = [run.finished_state() for run in runs()]
-    again = runs()
-    jobs = [run._make_job() for run in again]
-    for job in jobs:
-        engine_of(model).submit(job)
-    count = interrupted_everywhere(engine_of(model), lambda: all(job.is_over for job in jobs), 151)
-    assert count > 20
-    for run, expected in zip(again, wanted, strict=True):
-        run.collect()
-        assert expected == run.state()
-        assert expected.values == run.state().values
-
-
-@pytest.mark.parametrize("retract", [False, True])
-def test_events_report_every_token_and_the_new_text_alone(retract: bool) -> None:
-    model = random_model()
-    for prompt in ("say th", 'say "', "12 is it t"):
-        for stop in (None, "e"):
-            stream = continuous(generate.text(model)).stream(prompt, heal=True, max_tokens=6, stop_at=stop, retract=retract)
-            events = list(stream)
-            text, ids = "", []
-            for event in events:
-                text = text[: len(text) - event.retract] + event.text
-                ids = [*ids[: len(ids) - event.retract_tokens], *event.token_ids]
-            row = stream.state.rows[0][0]
-            assert row.piece is not None
-            assert list(row.token_ids[row.piece.start :]) == ids
-            assert stream.state.value == text
-            assert continuous(generate.text(model))(prompt, heal=True, max_tokens=6, stop_at=stop) == stream.state
 
 
 def test_a_state_that_is_taken_in_the_middle_begins_with_the_given_text() -> None:
@@ -566,8 +435,3 @@ def test_another_policy_cannot_change_the_given_text() -> None:
     state = continuous(generate.text(model))("say th", heal=True, max_tokens=2, policies=[Putting()])
     assert state.errors[0][0] is not None
     assert str(state) == "say th"
-
-
-def test_heal_is_a_bool() -> None:
-    with pytest.raises(OptionError, match="expected True or False as `heal`, got 'yes'"):
-        generate.text(random_model())("say", heal="yes")  # type: ignore[arg-type]

@@ -40,20 +40,6 @@ def test_a_text_is_replaced_so_often_and_then_left(at_most: int) -> None:
     assert not any(given)
 
 
-@pytest.mark.parametrize("cut", range(4, 40, 3))
-def test_a_piece_that_is_resumed_is_replaced_as_the_whole(cut: int) -> None:
-    model = scripted_model(thinking)
-    policy = policies.replace({"</think>": "\nWait, but"}, at_most=2)
-    generator = continuous(generate.text(model))
-    whole = generator("x>", policies=[policy], max_tokens=120)
-
-    part = generator("x>", policies=[policy], max_tokens=cut)
-    resumed = generator.resume(part, policies=[policy], max_tokens=120)
-
-    assert resumed.values == whole.values
-    assert policy.counts(resumed) == [[2]]
-
-
 def test_every_spelling_is_replaced_and_what_stands_before_it_in_its_token_stays() -> None:
     texts = {0: {b"xab": 0.5, b"x": 0.5}, 1: {b"a": 1.0}, 2: {b"b": 0.5, b"bc": 0.5}, 3: {b"": 1.0}, 4: {b"": 1.0}}
     model = ToyModel(
@@ -76,15 +62,6 @@ def test_what_was_put_there_is_not_replaced_again() -> None:
     assert sum("ba" in text for text in texts) > 1
     for text in texts:
         assert "a" not in text.replace("ba", "")
-
-
-def test_a_stream_shows_nothing_that_is_replaced() -> None:
-    model = scripted_model(thinking)
-    policy = policies.replace({"</think>": "\nWait, but"}, at_most=1)
-
-    chunks = list(generate.text(model).stream("x>", policies=[policy], max_tokens=120))
-
-    assert "".join(chunks) == "hm\nWait, but hm</think>42"
 
 
 @pytest.mark.parametrize(

@@ -91,11 +91,20 @@ def test_a_set_that_is_made_late_is_made_once_and_when_it_is_looked_at() -> None
     late = LazyTokenSet(lambda: made.append(1) or np.array([6], dtype=np.int32))  # type: ignore[func-returns-value]
     check_mask(late, 2, "sample_mask")
     assert (late.is_made, made) == (False, [])
+    assert (late & TokenSet.all) is late
+    assert not late.is_made
     assert late == TokenSet.of([1, 2])
     assert (late.is_made, late.rest, made) == (True, False, [1])
     with pytest.raises(ValueError, match="from 0 to 1 in `sample_mask`.*got 2"):
         check_mask(late, 2, "sample_mask")
     check_mask(late, 3, "sample_mask")
+
+
+@pytest.mark.parametrize("size", [1, 32, 33, 352])
+def test_what_fills_up_the_last_word_of_a_bitmask_is_no_id(size: int) -> None:
+    full, inside = TokenSet.of_bitmask(np.full(-(-size // 32), -1, dtype=np.int32)), TokenSet.of(range(size))
+    for mask in (full, full & inside, TokenSet.all & full):
+        assert mask.first_beyond(size) is None
 
 
 def test_the_bounds_of_a_branch_are_within() -> None:

@@ -15,8 +15,12 @@ from typing import Any, Literal
 import pytest
 import torch
 from pydantic import BaseModel, ConfigDict, Field
+from typer.testing import CliRunner
 
+import fsm
 from outlines_cont import Chat, SequenceState, Template, Thinking, adapters, continuous, generate, models, pipelines, policies, samplers
+from outlines_cont.cli.__main__ import app
+from outlines_cont.cli.demo import DATE, Record
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.state.row import GENERATED
 from tests.oracle import assert_close
@@ -230,6 +234,48 @@ def test_the_values_of_a_field_have_probabilities(model: HuggingFaceModel) -> No
     assert (found.best, sum(found.values())) == ("Porto", pytest.approx(1))
 
 
+def test_options_have_the_probabilities_of_plain_forwards(model: HuggingFaceModel) -> None:
+    options = ["order", "invoice", "complaint"]
+    prompt = f"Message: {MESSAGE}\nThis message is an"
+    found = generate.choice(model, [f" {option}" for option in options]).probabilities(prompt)
+    assert sum(found.values()) == pytest.approx(1)
+    ids = model.tokenizer.encode(prompt, add_special_tokens=True)
+    for option in found:
+        spelled = model.tokenizer.encode_inside(option, ids)
+        with torch.no_grad():
+            logs = model.hugging_face(input_ids=torch.tensor([[*ids, *spelled]]), use_cache=False).logits[0].log_softmax(-1)
+        own = sum(float(logs[len(ids) - 1 + at, token_id]) for at, token_id in enumerate(spelled))
+        assert found.log_shares[found.options.index(option)] == pytest.approx(own, abs=1e-3)
+    assert found.best == " order"
+
+
+def test_a_tag_between_special_tokens_is_written(model: HuggingFaceModel) -> None:
+    mark = fsm.special("<file_sep>")
+    language = fsm.tag(mark, fsm.regex("[a-z]{2,12}").named("city"), mark)
+    state = continuous(generate.fsm(model, language))(f"{MESSAGE} The city is ", max_tokens=20)
+    assert re.fullmatch("<file_sep>[a-z]{2,12}<file_sep>", state.generated)
+    assert state.value == {"city": state.generated.removeprefix("<file_sep>").removesuffix("<file_sep>")}
+    assert_fresh(state, model)
+
+
+GRAMMAR = r"""
+start: "Items: " item ("; " item){0,2} "\n" record
+item: NUMBER " " NAME
+record: %json {"type": "object", "properties": {"urgent": {"type": "boolean"}}, "required": ["urgent"], "additionalProperties": false}
+NUMBER: /[1-9][0-9]{0,2}/
+NAME: /[a-z ]{3,20}/ & ~/.*  .*/
+"""
+
+
+@pytest.mark.parametrize("read", [fsm.grammar, fsm.gbnf])
+def test_texts_of_grammars_in_the_notations_of_others(model: HuggingFaceModel, read: Any) -> None:
+    gbnf = 'root ::= "Items: " [1-9] [0-9]? " " name\nname ::= [a-z] [a-z ]{2,15}'
+    language = read(GRAMMAR if read is fsm.grammar else gbnf)
+    state = continuous(generate.fsm(model, language))(f"Message: {MESSAGE}\n", max_tokens=120)
+    assert language.accepts(state.generated)
+    assert_fresh(state, model)
+
+
 def test_a_template_captures_what_fits(model: HuggingFaceModel) -> None:
     template = Template("Message: {{ text }}\nKind: {{ choice('kind', ['order', 'invoice']) }}\nRecord: {{ json('record', schema) }}")
     result = template.run(model, text=MESSAGE, schema=Order.model_json_schema()).check()
@@ -246,6 +292,18 @@ def test_generate_of_transformers_takes_our_constraint(model: HuggingFaceModel) 
     written = tokenizer.decode(out[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True)
     ours = generate.json(model, Order, force=False)(f"Message: {MESSAGE}\nRecord: ")
     assert Order.model_validate_json(written) == ours
+
+
+@pytest.mark.feeds_again
+def test_the_demo_runs_on_it(model: HuggingFaceModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("outlines_cont.cli.demo.read_messages", lambda: [MESSAGE])
+    monkeypatch.setattr("outlines_cont.cli.demo.load_model", lambda name, *_: model if name == FOLDER else None)
+    output = tmp_path / "records.jsonl"
+    result = CliRunner().invoke(app, ["demo", "--model", FOLDER, "--output", str(output)])
+    assert result.exit_code == 0, result.output
+    (row,) = map(json.loads, output.read_text(encoding="utf-8").splitlines())
+    assert Record.model_validate(row["record"]).model_dump() == row["record"]
+    assert re.fullmatch(DATE, row["due"])
 
 
 def test_records_of_many_messages(model: HuggingFaceModel, tmp_path: Path) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
@@ -11,8 +15,10 @@ import pytest
 
 import fsm.errors
 import outlines_cont.errors
+from scripts.site import GATHERED, commands, loaded
 from scripts.structure_page import PAGE, PLACE, line_of, renewed
 from tests.page_server import PageServer
+from tests.repository.test_repository import PUBLIC
 
 ROOT = Path(__file__).parents[2]
 
@@ -20,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 PAGES = {
     page: BLOCK.findall((ROOT / page).read_text(encoding="utf-8"))
-    for page in ["README.md", *sorted(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+    for page in ["README.md", *sorted(str(path.relative_to(ROOT)) for path in (ROOT / "docs").rglob("*.md"))]
 }
 """The blocks of every page: their language, and what is in them."""
 
@@ -69,13 +75,49 @@ def _rounded(texts: list[str]) -> list[float]:
     return [float(figure) for text in texts for figure in ROUNDED.findall(text)]
 
 
+OUTLINES = """
+from typing import Literal
+import outlines
+from pydantic import BaseModel
+from outlines_cont import models
+
+class Order(BaseModel):
+    customer: str
+    item: str
+    quantity: int
+
+def place_order(item: Literal["lamps", "chairs"], quantity: Literal[1, 2, 3]) -> None:
+    ...
+
+tiny = models.tiny()
+outlines_model = outlines.from_transformers(tiny.hugging_face, tiny.tokenizer.hugging_face)
+message, date = "Message: Hello, this is Ana Novak. Please send 3 lamps by 2026-05-04.\\n", "[0-9]{4}-[0-9]{2}-[0-9]{2}"
+prompts = [message + "Kind: ", "Message: The lamp is broken.\\nKind: "]
+"""
+"""What the lines of the page on coming from elsewhere have before them."""
+
+
+def test_what_a_page_says_of_outlines_runs_in_outlines(tmp_path: Path) -> None:
+    pytest.importorskip("outlines")
+    said = [code for kind, code in PAGES["docs/coming_from.md"] if kind == "py"]
+    due, kind, record, call, stream, batch = (re.search(r"^# outlines.*\n(.+)$", code, re.MULTILINE)[1] for code in said)
+    script = tmp_path / "outlines_lines.py"
+    failing = f"try: list({stream})\nexcept NotImplementedError: print('no stream')\n"
+    script.write_text(OUTLINES + "".join(f"print({line})\n" for line in (due, kind, record, call, batch)) + failing)
+    done = subprocess.run([sys.executable, "-W", "ignore", script], capture_output=True, text=True, check=True, cwd=ROOT)
+    due, kind, record, call, batch, stream = done.stdout.splitlines()
+    assert (due, kind, batch, stream) == ("2026-05-04", "order", "['order', 'complaint']", "no stream")
+    assert json.loads(record) == {"customer": "Ana Novak", "item": "lamps", "quantity": 3}
+    assert json.loads(call).keys() == {"item", "quantity"}
+
+
 def test_every_page_has_a_title_and_says_something() -> None:
     pages = {path.name: path.read_text(encoding="utf-8") for path in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]}
     assert len(pages) > 20
     assert [name for name, text in pages.items() if not text.startswith("# ") or len(text) < 500] == []
 
 
-@pytest.mark.parametrize("page", sorted(str(p.relative_to(ROOT)) for p in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]))
+@pytest.mark.parametrize("page", sorted(str(p.relative_to(ROOT)) for p in [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]))
 def test_links_between_pages_lead_somewhere(page: str) -> None:
     prose = re.sub(r"^```.*?^```", "", (ROOT / page).read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", prose)
@@ -85,10 +127,47 @@ def test_links_between_pages_lead_somewhere(page: str) -> None:
 
 @pytest.mark.parametrize("module", [fsm.errors, outlines_cont.errors])
 def test_every_error_is_in_the_reference(module: ModuleType) -> None:
-    page = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "errors.md").read_text(encoding="utf-8")
     errors = [name for name, value in vars(module).items() if isinstance(value, type) and issubclass(value, Exception)]
     assert len(errors) > 10
     assert [name for name in errors if f"`{name}`" not in page and f".{name}`" not in page] == []
+
+
+@pytest.mark.parametrize("module", ["fsm", "fsm.types", "outlines_cont", *(f"outlines_cont.{name}" for name in PUBLIC)])
+def test_every_public_name_is_in_the_reference(module: str) -> None:
+    pages = "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "reference").glob("*.md"))
+    shown = set(re.findall(r"^::: ([\w.]+)$", pages, re.MULTILINE))
+    values = {name: getattr(import_module(module), name) for name in import_module(module).__all__}
+    assert values
+    ours = {name for name, value in values.items() if not isinstance(value, ModuleType)}
+    assert {name for name in ours if not shown & names_of(module, name, values[name])} == set()
+
+
+def names_of(module: str, name: str, value: object) -> set[str]:
+    """The names under which the reference may have a public name: it is exported twice, or is an error."""
+    home = getattr(value, "__module__", module)
+    others = {f"{package}.{name}" for package in ("fsm", "outlines_cont", *(f"outlines_cont.{part}" for part in PUBLIC))}
+    same = {other for other in others if getattr(import_module(other.rpartition(".")[0]), name, None) is value}
+    return {f"{module}.{name}", *same, *({home} if home.endswith(".errors") else ())}
+
+
+def test_every_page_is_in_the_navigation_of_the_site_and_nothing_else() -> None:
+    """All but the tables of measurements, to which the page on benchmarks leads."""
+    named = re.findall(r"^ +- ([\w/.]+\.md)$", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"), re.MULTILINE)
+    pages = {path for pattern in GATHERED for path in ROOT.glob(pattern) if path.suffix == ".md" and path.parent.name != "results"}
+    assert len(named) == len(set(named)) > 40
+    assert set(named) == {str(path.relative_to(ROOT)) for path in pages}
+
+
+def test_a_page_of_the_site_that_loads_something_from_another_host_is_found() -> None:
+    assert loaded('<script src="https://unpkg.com/mermaid"></script><a href="https://example.org">') == ["https://unpkg.com/mermaid"]
+    assert loaded('<link rel="stylesheet" href="https://fonts.example/x.css"><link rel="canonical" href="https://x.org/">')
+    assert loaded('<script src="../assets/mermaid.js"></script><link rel="canonical" href="https://x.org/">') == []
+
+
+def test_the_help_of_every_command_is_in_the_reference() -> None:
+    help_of = commands()
+    assert all(f"## `outlines-cont {name}`" in help_of for name in ("demo", "extract", "run", "schema", "chat", "serve"))
 
 
 def test_the_page_is_up_to_date() -> None:

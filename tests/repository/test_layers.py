@@ -40,9 +40,10 @@ fsm.tokens           <- fsm.automaton fsm.drawing fsm.expression fsm.terms
 fsm.types            <- fsm.expression fsm.languages fsm.pattern fsm.recipe fsm.schema.keywords fsm.terms
 kv                   <-
 models.tokenizer     <-
+inspector            <-
 sampling             <-
 samplers             <- sampling
-state                <- kv models.tokenizer sampling
+state                <- fsm inspector kv models.tokenizer sampling
 text_search          <- fsm fsm.automaton fsm.pattern fsm.terms
 policies             <- fsm fsm.automaton fsm.terms models.tokenizer state text_search
 engine.drawing       <- policies sampling
@@ -67,7 +68,8 @@ control              <- engine fsm generate generation models.tokenizer policies
                         state
 pipelines            <- chat engine events fsm generate generation models.tokenizer samplers sampling state
 templates            <- engine events fsm generate generation models.tokenizer policies samplers sampling state
-serve                <- chat continuation engine events fsm generate policies samplers
+serve                <- chat chats continuation engine events fsm generate generation inspector models policies
+                        samplers state
 cli                  <- chat continuation fsm fsm.automaton generate generation models outlines_cont
                         pipelines samplers sampling serve state templates
 """
@@ -86,6 +88,11 @@ def sources() -> dict[str, Path]:
     return found
 
 
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    return [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]
+
+
 def room(module: str) -> str:
     """The room of a module: its folder, or itself where it lies in the package."""
     path = sources()[module]
@@ -98,7 +105,7 @@ def imports() -> dict[str, set[str]]:
     """For each module those of ours that it imports, wherever in the file: lazily and for types alone, too."""
     edges: dict[str, set[str]] = defaultdict(set)
     for module, path in sources().items():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in nodes_of(path):
             if isinstance(node, ast.Import):
                 names = [alias.name for alias in node.names]
             elif isinstance(node, ast.ImportFrom) and node.module:
@@ -159,11 +166,23 @@ def test_no_module_imports_another_by_a_literal_name() -> None:
     found = {
         (module, node.args[0].value)
         for module, path in sources().items()
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module")
+        for node in nodes_of(path)
+        if isinstance(node, ast.Call) and "import_module" in (getattr(node.func, "attr", ""), getattr(node.func, "id", ""))
         if isinstance(node.args[0], ast.Constant) and node.args[0].value.startswith(PACKAGES)
     }
     assert found == set()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        (r"\bre\._|\bsre_|from re import _|import _sre", "fsm.pattern.python_pattern"),  # what of `re` is private
+        (r"^\s*(?:import|from) interegular", "fsm.automaton.character_dfa"),
+    ],
+)
+def test_one_module_alone_touches(pattern: str, name: str) -> None:
+    found = [module for module, path in sources().items() if re.search(pattern, path.read_text(encoding="utf-8"), re.MULTILINE)]
+    assert found == [name]
 
 
 @pytest.mark.parametrize("package", PACKAGES)

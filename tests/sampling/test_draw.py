@@ -6,10 +6,11 @@ import json
 import re
 from itertools import product
 from pathlib import Path
+from unicodedata import combining
 from xml.etree import ElementTree
 
 import pytest
-from hypothesis import example, given, reject
+from hypothesis import assume, example, given, reject
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -49,7 +50,7 @@ def test_the_dot_text_of_an_automaton_has_its_states_and_edges() -> None:
     assert {str(number) for number in range(1, 6)} == {end for *ends, _ in edges for end in ends}
     beyond = draw(TokenFSM(regex("(yes|no){9}"), Vocabulary([b"yes", b"no", None], [2])), format="dot", max_states=3)
     assert beyond.count('label="..."') == 1
-    with pytest.raises(ValueError, match="'svg' or 'dot', received 'png'"):
+    with pytest.raises(ValueError, match="'svg', 'dot' or 'table', received 'png'"):
         draw(regex("a"), format="png")  # type: ignore[arg-type]
 
 
@@ -71,12 +72,43 @@ def test_a_picture_of_tokens_is_the_recorded_one(name: str, options: dict[str, i
         ("[acegik]", "[acegik]"), ('[^"]', '[^"]'), ("[^a-c]", "[^a-c]"), ("[ !~\x7f\n]", r"[\n␣!~\x7f]"),
         ("[\x01\x00]", r"[\x00\x01]"), ("[é-ö]", "[é-ö]"), ("\U0001f600", "\U0001f600"), ("(?s:.)", "any character"),
         ("to be or not", "to␣be␣or␣not"), ("a ?b", "a␣?b"), ("a{9}|a{9}b", "a"), (r"\d", r"\d"), (r"\W", r"\W"),
-        ("[0-9]", "[0-9]"),
+        ("[0-9]", "[0-9]"), (r"[\d.]", r"[.\d]"), (r"[\w.-]", r"[-.\w]"), (r"[^\s,]", r"[^,\s]"), ("[a\u0301]", r"[a\u0301]"),
     ],
 )  # fmt: skip
 def test_an_arrow_bears_its_characters(pattern: str, label: str) -> None:
     texts = ElementTree.fromstring(draw(regex(pattern))).iter(f"{SVG}text")
     assert label in [text.text for text in texts if text.get("class") == "l"]
+
+
+SETS = st.lists(
+    st.sampled_from(["a", "b-e", "X", "0", "7-9", ".", ",", "ä", "α-ω", r"\d", r"\w", r"\s", r"\D", r"\W", r"\S"]), min_size=1, max_size=4
+)
+SOME = [chr(n) for n in [*range(0x250), *range(0x300, 0x500, 3), *range(0x600, 0xD000, 501), 0x660, 0x966, 0x2028, 0x1F600]]
+
+
+@given(SETS, st.booleans())
+def test_a_class_is_written_as_it_is_read(parts: list[str], is_negated: bool) -> None:
+    pattern = f"[{'^' * is_negated}{''.join(parts)}]"
+    graph = expression_graph(regex(pattern).node, 9)
+    labels = [name for names in graph.arrows.values() for one in names.values() for name in one]
+    assume(labels)  # else it has no character
+    (label,) = labels
+    if label != "any character" and not label.endswith("...]"):
+        read = re.compile(label.replace("␣", " ") if len(label) > 1 else re.escape(label))
+        assert [c for c in SOME if read.fullmatch(c)] == [c for c in SOME if re.fullmatch(pattern, c)]
+    assert not any(combining(c) for c in label)
+
+
+def test_the_table_of_an_automaton_has_a_line_for_each_edge() -> None:
+    table = draw(regex("(ab|a[c-f]*)+x?"), format="table").splitlines()
+    assert table[:2] == ["  1  a      -> (2)", "(2)  a      -> (2)"]
+    assert table[-1] == "(5)"
+    graph = expression_graph(regex("(ab|a[c-f]*)+x?").node, 40)
+    assert len(table) == sum(map(len, graph.arrows.values())) + 1
+    assert (
+        draw(TokenFSM(regex("(yes|no){9}"), Vocabulary([b"yes", b"no", None], [2])), format="table", max_states=2)
+        == "1  yes no  -> 2\n2  yes no  -> ..."
+    )
 
 
 THREE = {

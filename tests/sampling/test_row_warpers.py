@@ -271,17 +271,6 @@ def test_counts_that_are_missing_are_named() -> None:
         multinomial(mirostat=Mirostat()).sample(torch.zeros(1, 4), torch.tensor([0.5], dtype=torch.float64))
 
 
-@pytest.mark.parametrize("sampler", _SAMPLERS, ids=_IDS)
-def test_guesses_change_nothing_of_what_is_drawn(sampler: Multinomial) -> None:
-    model, prompt = random_model(), "the name the name the name the"
-    plain, drafted = (
-        continuous(generate.regex(model, "[a-d]{90,}", sampler=sampler, draft=draft))(prompt, max_tokens=14, rng=2)
-        for draft in (None, "lookup")
-    )
-    assert plain == drafted
-    assert plain.sampling_logprobs.numpy() == pytest.approx(drafted.sampling_logprobs.numpy(), abs=1e-6)
-
-
 def test_a_row_that_goes_back_before_the_first_draw_counts_from_there() -> None:
     def plan(state: int, row: RowView) -> list[Branch]:
         if state == 0 and not retried:

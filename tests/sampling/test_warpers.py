@@ -340,7 +340,7 @@ def test_a_warper_that_writes_into_the_logits_changes_nothing_else_and_brings_no
     assert logits.tolist() == [[1.0, -math.inf, 2.0, -math.inf]]
     warper, model = _Writing(), random_model()
     text = continuous(generate.text(model, sampler=multinomial(2, warpers=(warper,))))("the", max_tokens=6, rng=3)
-    digits = continuous(generate.regex(model, "[a-d]{8}", sampler=multinomial(2, warpers=(warper,))))("the", rng=3)
+    digits = continuous(generate.regex(model, "[a-d]{8}", sampler=multinomial(2, warpers=(warper,)), end="eos"))("the", rng=3)
     for state in (text, digits):
         for sample in range(2):
             mask = state.attention_mask[0, sample]
@@ -437,3 +437,13 @@ def test_one_row_or_many_are_warped_alike(warper: Warper) -> None:
 def test_what_changes_nothing_returns_what_it_is_given(warper: Warper) -> None:
     assert warper.is_neutral
     assert warper.warp(LOGITS) is LOGITS
+
+
+def test_a_warper_that_needs_counts_has_a_form_for_rows() -> None:
+    with pytest.raises(TypeError, match=r"expected a method `for_rows` of Decay, whose `needs_counts` is true"):
+
+        class Decay(Warper):
+            needs_counts = True
+
+            def warp(self, logits: torch.Tensor) -> torch.Tensor:
+                return logits

@@ -56,7 +56,12 @@ class Running:
 
     def wait_until(self, holds: Callable[[], bool], seconds: float = 30.0) -> None:
         """Wait until something holds."""
-        end = time.monotonic() + seconds
-        while not holds():
-            assert time.monotonic() < end, f"{self.num_running} rows run"
-            time.sleep(0.01)
+        wait_until(holds, seconds)
+
+
+def wait_until(holds: Callable[[], bool], seconds: float = 30.0) -> None:
+    """Wait until something holds."""
+    end = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < end, "it does not hold"
+        time.sleep(0.01)

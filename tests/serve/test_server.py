@@ -14,9 +14,13 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from openai.types import Completion
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel, ConfigDict
 
-from outlines_cont import Chat, continuous, generate, models, samplers
+import fsm
+from outlines_cont import Chat, Thinking, continuous, generate, models, samplers
+from tests.chat_models import chat_model
 from tests.serve.running import Running
 
 
@@ -42,9 +46,32 @@ WEATHER: Any = {
     },
 }
 OTHER: Any = {"type": "function", "function": {"name": "time", "parameters": {"type": "object", "maxProperties": 0}}}
+LOOSE_TOOL: Any = {
+    "type": "function",
+    "function": {
+        "name": "a",
+        "strict": True,
+        "parameters": {"type": "object", "properties": {"a": {"type": "string", "format": "strange"}}},
+    },
+}
+SUM = 'start: sum\nsum: DIGIT | "(" sum "+" sum ")"\nDIGIT: /[0-9]/'
 LONG = {"regex": "[a-z]{3000}"}
 # The server ignores what is only a warning; a request that wants an error writes `strict`.
 pytestmark = pytest.mark.filterwarnings("ignore::fsm.SchemaWarning")
+
+
+def _grammar(syntax: str, definition: str, name: str = "calc") -> Any:
+    return {
+        "type": "custom",
+        "custom": {"name": name, "format": {"type": "grammar", "grammar": {"syntax": syntax, "definition": definition}}},
+    }
+
+
+def _allowed(mode: str, *names: str) -> Any:
+    tools = [{"type": "custom", "custom": {"name": name}} for name in names]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+
+
 SAID = {"model": "tiny", "messages": ASKED, "temperature": 0}
 
 
@@ -122,6 +149,17 @@ def test_completions_of_several_prompts(served: Running) -> None:
     assert [choice.text for choice in again.choices] == [alone[0]] * 2
     assert again.usage is not None
     assert again.usage.prompt_tokens == len(ids)
+
+
+@pytest.mark.parametrize("is_text", [False, True])
+def test_a_trigger_obliges_a_structure(served: Running, is_text: bool) -> None:
+    structure = {"begin": '{"customer":', "schema": {"enum": ["hats"]}, "end": "}!"}
+    wanted: Any = {"structures": [structure], "triggers": ["{"]}
+    outputs = {"structured_outputs": {"structural_tag": json.dumps(wanted) if is_text else wanted}}
+    asked: Any = {"model": "tiny", "prompt": "Message: Send 2 lamps.\nRecord: ", "temperature": 0, "max_tokens": 30}
+    assert served.client.completions.create(**asked).choices[0].text.startswith("{")
+    reply = served.client.completions.create(**asked, extra_body=outputs)
+    assert reply.choices[0].text.startswith('{"customer":"hats"}!')
 
 
 def test_log_probabilities_are_the_models_own(served: Running) -> None:
@@ -216,13 +254,112 @@ def test_a_reply_that_may_call_can_be_text(served: Running) -> None:
     assert reply.finish_reason == "stop"
 
 
+CALC, NOTE = _grammar("lark", SUM), _grammar("regex", "[a-c]{1,5}", "note")
+ONE: Any = {"tools": [WEATHER, CALC, NOTE], "parallel_tool_calls": False, "max_tokens": 80}
+
+
+@pytest.mark.parametrize(
+    "choice", [{"type": "custom", "custom": {"name": "calc"}}, _allowed("required", "calc"), _allowed("required", "calc", "note")]
+)
+def test_the_input_of_a_custom_tool_is_a_text_of_its_grammar(served: Running, choice: Any) -> None:
+    reply = served.client.chat.completions.create(**SAID, **ONE, tool_choice=choice).choices[0]
+    (call,) = reply.message.tool_calls or ()
+    assert call.type == "custom"
+    language = fsm.grammar(SUM) if call.custom.name == "calc" else fsm.regex("[a-c]{1,5}")
+    assert language.accepts(call.custom.input)
+    chunks = [chunk["choices"][0] for chunk in _chunks(served, SAID | ONE | {"tool_choice": choice})]
+    calls = [one for chunk in chunks for one in chunk["delta"].get("tool_calls", ())]
+    assert [sorted(one) for one in calls] == [["custom", "id", "index", "type"]] + [["custom", "index"]] * (len(calls) - 1)
+    assert calls[0]["custom"]["name"] == call.custom.name
+    assert "".join(one["custom"]["input"] for one in calls) == call.custom.input
+    assert chunks[-1]["finish_reason"] == "tool_calls"
+    told: Any = [*ASKED, reply.message.model_dump(exclude_none=True), {"role": "tool", "tool_call_id": call.id, "content": "3"}]
+    answer = served.client.chat.completions.create(**SAID | {"messages": told}, **ONE | {"max_tokens": 4}, tool_choice="none")
+    assert answer.choices[0].message.tool_calls is None
+
+
+def test_allowed_tools_leave_the_prompt_as_it_is(served: Running) -> None:
+    long = SAID | {"messages": [{"role": "user", "content": f"{ASKED[0]['content']} Thank you. Please do."}]}
+    found = [served.client.chat.completions.create(**long, **ONE, tool_choice=_allowed("auto", name)) for name in ("calc", "note")]
+    first, second = (one.usage for one in found)
+    assert first is not None
+    assert second is not None
+    assert first.prompt_tokens == second.prompt_tokens
+    assert second.prompt_tokens_details is not None
+    assert (second.prompt_tokens_details.cached_tokens or 0) > 0.9 * second.prompt_tokens
+
+
+def test_thoughts_come_before_the_answer() -> None:
+    model = chat_model("Qwen3")
+    with Running(model) as served:
+        options: Any = {"model": "tiny", "messages": ASKED, "seed": 3, "reasoning_effort": "low", "max_tokens": 40}
+        alone = (
+            Chat(model, rng=3)
+            .message(ASKED[0])
+            .assistant(generate.text(model, sampler=samplers.multinomial(temperature=1.0)), thinking=Thinking(max_tokens=10), max_tokens=30)
+        )
+        whole = served.post("/v1/chat/completions", options | {"logprobs": True}).json()
+        message = whole["choices"][0]["message"]
+        assert (message["reasoning_content"].strip(), message["content"]) == (alone.thoughts, alone.messages[-1]["content"])
+        usage = whole["usage"]
+        assert 0 < usage["completion_tokens_details"]["reasoning_tokens"] < usage["completion_tokens"]
+        chunks = [chunk["choices"][0] for chunk in _chunks(served, options | {"logprobs": True})]
+        for name in ("reasoning_content", "content"):
+            assert "".join(chunk["delta"].get(name, "") for chunk in chunks) == message[name]
+        tokens = [one for chunk in chunks for one in (chunk["logprobs"] or {"content": []})["content"]]
+        assert tokens == whole["choices"][0]["logprobs"]["content"]
+        again = [*ASKED, message, {"role": "user", "content": "Why?"}]
+        assert "error" not in served.post("/v1/chat/completions", options | {"messages": again}).json()
+        quiet = served.post("/v1/chat/completions", options | {"reasoning_effort": "none"}).json()
+        assert "reasoning_content" not in quiet["choices"][0]["message"]
+
+
 # -- chunks ------------------------------------------------------------------------------------------------------------
 
 
 def _chunks(served: Running, body: Any, path: str = "/v1/chat/completions") -> list[dict[str, Any]]:
     lines = served.post(path, body | {"stream": True}).text.split("\n\n")
     assert lines[-2:] == ["data: [DONE]", ""]
-    return [json.loads(line.removeprefix("data: ")) for line in lines[:-2]]
+    chunks = [json.loads(line.removeprefix("data: ")) for line in lines[:-2]]
+    for chunk in chunks:
+        _check_form(chunk)
+    return chunks
+
+
+def _check_form(reply: Any) -> None:
+    """Validate a reply or a chunk by the types of the client, which know no custom calls in chunks."""
+    if reply["object"] == "chat.completion.chunk":
+        custom = any(call.get("custom") for one in reply["choices"] for call in one["delta"].get("tool_calls", ()))
+        assert custom or ChatCompletionChunk.model_validate(reply)
+    elif reply["object"] == "chat.completion":
+        ChatCompletion.model_validate(reply)
+    else:
+        for one in reply["choices"]:
+            one["finish_reason"] = one["finish_reason"] or "stop"  # a chunk has none yet
+        Completion.model_validate(reply)
+
+
+def test_whole_replies_have_the_form_of_the_client(served: Running) -> None:
+    asked: list[dict[str, Any]] = [
+        {"n": 2, "logprobs": True, "top_logprobs": 2},
+        ONE | {"tool_choice": "required"},
+        ONE | {"tool_choice": "auto"},
+    ]
+    for one in asked:
+        _check_form(served.post("/v1/chat/completions", SAID | {"max_tokens": 30} | one).json())
+    _check_form(served.post("/v1/completions", {"model": "tiny", "prompt": "Due: ", "logprobs": 2}).json())
+
+
+def test_cached_tokens_are_those_that_were_not_fed() -> None:
+    with Running(models.tiny()) as served:
+        asked = SAID | {"max_tokens": 3}
+        with served.model.meter() as meter:
+            first = served.post("/v1/chat/completions", asked).json()["usage"]
+            fed = meter.fed_tokens
+            again = served.post("/v1/chat/completions", asked | {"n": 3}).json()["usage"]
+        assert first["prompt_tokens_details"] == {"cached_tokens": 0}
+        assert again["prompt_tokens_details"] == {"cached_tokens": first["prompt_tokens"] - 1}
+        assert meter.fed_tokens - fed < first["prompt_tokens"]
 
 
 @pytest.mark.parametrize("with_usage", [False, True])
@@ -253,6 +390,7 @@ def test_joined_chunks_are_the_whole_reply(served: Running) -> None:
 _PATH = "/v1/chat/completions"
 _SCHEMA = {"type": "json_schema", "json_schema": {"name": "a", "schema": {"properties": {"b": {"type": "strange"}}}}}
 _LOOSE = {"type": "json_schema", "json_schema": {"name": "a", "strict": True, "schema": {"type": "string", "format": "strange"}}}
+TAG = {"begin": "<a>", "schema": {}, "end": "</a>"}
 WRONG: list[tuple[dict[str, Any], int, str | None, str]] = [
     ({"foo": 1}, 400, "foo", "foo"),
     ({"messages": []}, 400, "messages", "at least 1"),
@@ -271,6 +409,8 @@ WRONG: list[tuple[dict[str, Any], int, str | None, str]] = [
     ({"response_format": _LOOSE}, 400, "response_format/json_schema/schema#/format", "strict"),
     ({"structured_outputs": {"regex": "("}}, 400, "structured_outputs/regex", "("),
     ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, 400, "structured_outputs", "exactly one"),
+    ({"structured_outputs": {"structural_tag": {"structures": [TAG], "triggers": ["<b"]}}}, 400, "structured_outputs/structural_tag", "<a"),
+    ({"structured_outputs": {"structural_tag": "{"}}, 400, None, "JSON"),
     ({"structured_outputs": {"json": "{"}}, 400, "structured_outputs/json", "JSON"),
     ({"structured_outputs": {"regex": "a"}, "response_format": {"type": "json_object"}}, 400, None, "both"),
     ({"stream_options": {"include_usage": True}}, 400, None, "stream"),
@@ -278,7 +418,15 @@ WRONG: list[tuple[dict[str, Any], int, str | None, str]] = [
     ({"tool_choice": "required"}, 400, None, "tools"),
     ({"tools": [WEATHER], "tool_choice": {"type": "function", "function": {"name": "other"}}}, 400, "tool_choice", "other"),
     ({"tools": [WEATHER], "tool_choice": "required", "structured_outputs": {"regex": "a"}}, 400, "tools", "both"),
-    ({"tools": [{"type": "custom", "custom": {"name": "a"}}]}, 400, "tools/0/type", "function"),
+    ({"tools": [{"type": "web_search"}]}, 400, "tools/0", "custom"),
+    ({"tools": [{"type": "custom", "custom": {"name": "a", "strict": True}}]}, 400, "tools/0/custom/strict", "strict"),
+    ({"tools": [_grammar("lark", "start: (")]}, 400, "tools/0", "start"),
+    ({"tools": [_grammar("regex", "(")]}, 400, "tools/0", "("),
+    ({"tools": [WEATHER], "tool_choice": _allowed("auto", "other")}, 400, "tool_choice", "weather"),
+    ({"tools": [LOOSE_TOOL]}, 400, "tools/0#/properties/a/format", "strict"),
+    ({"tools": [WEATHER], "tool_choice": "required", "stream": True, "stop": ["", "a"]}, 400, "stop", "stop"),
+    ({"reasoning_effort": "low"}, 400, "reasoning_effort", "marks"),
+    ({"reasoning_effort": "huge"}, 400, "reasoning_effort", "'low'"),
     ({"chat_template_kwargs": {"no_such": 1}}, 400, "messages", "no_such"),
     ({"stop": ["", "a"]}, 400, None, "stop"),
 ]
@@ -331,6 +479,23 @@ def test_key_size_and_room_are_checked() -> None:
         assert served.post(_PATH, SAID | {"max_tokens": 2}).status_code == 200
 
 
+@pytest.mark.parametrize(
+    ("asked", "param"),
+    [
+        ({"tools": [WEATHER]}, "tools/0"),
+        ({"tools": [_grammar("lark", "start: /[a-z]/")]}, "tools/0"),
+        ({"structured_outputs": {"grammar": "start: /[a-z]/"}}, "structured_outputs/grammar"),
+        ({"structured_outputs": {"json": WEATHER["function"]["parameters"]}}, "structured_outputs/json"),
+    ],
+)
+def test_the_limits_of_the_server_bound_all_that_it_compiles(asked: Any, param: str) -> None:
+    small = fsm.Limits(max_subschemas=1, max_grammar_characters=9)
+    with Running(models.tiny(), schema=small) as served:
+        error = served.post(_PATH, SAID | {"max_tokens": 4} | asked).json()["error"]
+    assert error["code"] == "BudgetExceeded"
+    assert error["param"].startswith(param)
+
+
 # -- clients that go away, and slow constraints ------------------------------------------------------------------------
 
 
@@ -375,7 +540,9 @@ def test_tokens_and_requests_are_counted() -> None:
     assert reply.usage is not None
     assert {kind: float(value) for kind, value in counted.items()} == {
         "prompt": reply.usage.prompt_tokens,
+        "cached": 0,
         "written": reply.usage.completion_tokens,
+        "thoughts": 0,
     }
     statuses = re.findall(r'^outlines_cont_requests_total{path="/v1/chat/completions",status="(\d+)"} 1.0', text, re.M)
     assert sorted(statuses) == ["200", "400"]

@@ -85,7 +85,7 @@ def test_the_search_of_the_chaining_page_finds_the_best_chain() -> None:
 def test_what_is_done_to_a_state_leaves_its_scores_right(prompt: str, between: str, penalty: float, seed: int) -> None:
     model = random_model()
     search = samplers.beam_search(3, length_penalty=penalty)
-    one = continuous(generate.regex(model, "[xyz]{2}", sampler=search, force=False))(prompt)
+    one = continuous(generate.regex(model, "[xyz]{2}", sampler=search, force=False, end="eos"))(prompt)
     score = one.scores[0].tolist()
     longer = one + "\nDue: "
     assert score == longer.scores[0].tolist() == one.append(between).scores[0].tolist()

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import FrozenInstanceError
-from html.parser import HTMLParser
 
 import pytest
 import torch
@@ -259,47 +257,6 @@ def test_spans_are_all_tokens_with_their_kinds() -> None:
     assert {"forced", "appended"} <= set(kinds)
     assert [span.is_piece for span in spans] == [span is spans[-1] for span in spans]
     assert isinstance(spans[0], Span)
-
-
-class _Text(HTMLParser):
-    """The text of the tokens, and how they are marked."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.open: list[str] = []
-        self.classes: list[str] = []
-        self.tags: set[str] = set()
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.add(tag)
-        self.open.append(tag)
-        self.classes += [value or "" for name, value in attrs if name == "class"]
-
-    def handle_endtag(self, tag: str) -> None:
-        assert self.open.pop() == tag
-
-
-def test_html_shows_every_token_escaped_and_marked() -> None:
-    state = _chain()
-    html = state._repr_html_()
-    parser = _Text()
-    parser.feed(html)
-    assert parser.open == []
-    assert parser.tags == {"style", "div", "span"}
-    assert "&lt;script&gt;" in re.sub(r"</?span[^>]*>", "", html)
-    row = state.rows[0][0]
-    marks = [marks.split() for marks in parser.classes if marks.startswith("t")]
-    assert sum("c" in mark for mark in marks) == row.cached + 1, "and the one of the legend"
-    assert sum("f" in mark for mark in marks) == row.kinds.count(b"f") + 1
-    assert html.count("probability ") >= row.kinds.count(b"g")
-
-
-def test_html_of_many_and_long_rows_is_cut_and_says_so() -> None:
-    model = random_model()
-    state = continuous(generate.text(model))("the name", max_tokens=1)
-    assert "and 4 more rows" in state.fork(20)._repr_html_()
-    failed = continuous(generate.text(model))(["the", "x" * 300], max_tokens=1)
-    assert "ContextLengthError" in failed._repr_html_()
 
 
 def test_bytes_of_several_states_count_what_they_share_once() -> None:

@@ -219,7 +219,7 @@ def test_what_an_empty_state_says_of_itself_is_empty(kind: str) -> None:
         assert getattr(state, name) == [[]] * batch
     assert (len(state), list(state), str(state), bool(state), state.kv_cache) == (0, [], "", False, None)
     assert f"{batch} x {samples} rows" in repr(state)
-    assert "<div>" not in state._repr_html_()
+    assert "<iframe" in state._repr_html_()
     assert state.nbytes == kv_bytes([state]) == 0
 
 

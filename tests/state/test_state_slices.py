@@ -222,10 +222,6 @@ def test_sums_and_stacks_of_states_that_do_not_fit_are_refused_with_both_sizes()
             join()
     with pytest.raises(OptionError, match="one or more states"):
         SequenceState.stack([])
-    with pytest.raises(OptionError, match="1 or more, as `n`"):
-        one.fork(0)
-    with pytest.raises(OptionError, match="from 1 to 1"):
-        one.best(2)
     with pytest.raises(OptionError, match="'as_is' or 'heal'"):
         one.append("a", boundary="glue")
 

@@ -197,7 +197,7 @@ def test_an_end_that_was_sampled_counts_where_nothing_was_written(patterns: list
 @given(st.integers(0, 9), st.integers(0, 2**32))
 def test_the_weight_of_a_row_that_failed_does_not_depend_on_what_is_cached(most: int, seed: int) -> None:
     model = random_model()
-    start = continuous(generate.regex(model, "[a-c]{1,3}", force=False))("the name")
+    start = continuous(generate.regex(model, "[a-c]{1,3}", force=False, end="eos"))("the name")
     assert start.rows[0][0].logits is not None or start.finish_reasons == [["constraint"]]
     rows = []
     for draft in (None, "lookup"):

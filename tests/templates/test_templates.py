@@ -29,7 +29,7 @@ from outlines_cont.errors import (
 )
 from outlines_cont.jinja_sandbox import TemplateUsage, _replace_cost
 from outlines_cont.templates import Template, TemplateBudget, TemplateError
-from outlines_cont.templates.kinds import KINDS
+from outlines_cont.templates.program import KINDS
 from outlines_cont.templates.rewriting import GENERATING
 from tests.fakes import END_OF_TURN, FakeTokenizer, random_model, random_network, saying, scripted_model
 
@@ -298,7 +298,7 @@ def test_a_stream_tells_what_is_written_as_it_comes() -> None:
     assert events[0].text == ">a"
     for name in "xky":
         assert "".join(event.text for event in events if event.name == name) == expected.captures[name]
-    told = [event.event for event in events if event.name == "x" and event.event is not None]
+    told = [event for event in events if event.name == "x"]
     assert len(told) > 1
     assert told[0].top[0][0][1] <= 0
     assert told[-1].finish_reason == "length"
@@ -599,7 +599,7 @@ def test_text_counts_as_tokens_too() -> None:
 
 
 def test_a_budget_that_is_just_enough_is_no_error() -> None:
-    template = Template(">{{ gen('a', regex='[ab]{3}', max_tokens=none) }}")
+    template = Template(">{{ gen('a', regex='[ab]{3}', end='eos', max_tokens=none) }}")
     result = template.run(MODEL)
     assert result.state is not None
     used = result.state.shape[2]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import chain, combinations
 from math import prod
 from typing import Literal, NamedTuple
@@ -72,7 +71,7 @@ Negations = Literal["all", "small", "none"]
 """
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Cases:
     """The ways to satisfy some places.
 
@@ -86,7 +85,7 @@ class Cases:
     missing: tuple[tuple[Place, str], ...] = ()
     cost: int = 0
 
-    @cached_property
+    @property
     def key(self) -> tuple[tuple[tuple[object, ...], ...], ...]:
         """A hashable identity."""
         key = tuple(tuple(place.key for place in places) for places in self.alternatives)
@@ -157,9 +156,15 @@ class CaseFinder:
     def _single(self, place: Place) -> Cases | None:
         """The only case of a place that applies no other schema to its value, which is common; None for other places."""
         place = self.document.normalize_draft(place)
-        if place.negated or not isinstance(place.schema, dict) or place.has_any(KEYWORDS.applying):
+        schema = place.schema
+        if place.negated or not isinstance(schema, dict):
+            return None
+        applying = KEYWORDS.applying & schema.keys()
+        if applying and not (len(applying) == 1 and applying <= KEYWORDS.listing):
             return None
         self.document.check_keywords(place)
+        if applying and any(isinstance(value, dict | list) for value in values_at(place) or ()):
+            return None
         return Cases([(place,) if place.has_any(KEYWORDS.own) else ()])
 
     def branches(self, places: Conjunction) -> Conjunction | None:

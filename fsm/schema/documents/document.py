@@ -45,7 +45,7 @@ from fsm.schema.keywords.place import (
     expected,
     part_at,
 )
-from fsm.schema.keywords.resource import DRAFT_3, LATEST, Resources, dialect_named, dialect_of, is_known
+from fsm.schema.keywords.resource import DIALECTS, DRAFT_3, LATEST, Resources, dialect_named, dialect_of, is_known
 from fsm.schema.keywords.value import values_at
 from fsm.terms.characters import json_text
 from fsm.terms.node import Check
@@ -53,15 +53,17 @@ from fsm.terms.node import Check
 Words = dict[str, Any]
 
 _BOUNDS = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
+_BOOLEANS = ("required", "exclusiveMinimum", "exclusiveMaximum")
 
 
 def has_older_words(schema: Mapping[str, Any]) -> bool:
     """True where a schema has such keywords. Cost: one look-up for each of them, and one for each property."""
     if "dependencies" in schema or "nullable" in schema or isinstance(schema.get("items"), list):
         return True
-    if any(isinstance(schema.get(word), bool) for word in ("required", "exclusiveMinimum", "exclusiveMaximum")):
-        return True
-    return allows_any_type(schema) or bool(_required_below(schema))
+    for word in _BOOLEANS:
+        if word in schema and isinstance(schema[word], bool):
+            return True
+    return allows_any_type(schema) or ("properties" in schema and bool(_required_below(schema)))
 
 
 def allows_any_type(schema: Mapping[str, Any]) -> bool:
@@ -132,7 +134,7 @@ def _read_nullable(schema: Words, *, to_the_letter: bool) -> Words:
 
 def in_latest_words(schema: dict[str, Any], dialect: Dialect) -> Schema:
     """The keywords of one schema rewritten as those of draft 2020-12, without the subschemas; the same object if nothing changes."""
-    if dialect is LATEST and not has_older_words(schema):
+    if _CHANGED[dialect.name].isdisjoint(schema) and not has_older_words(schema):
         return schema
     if dialect.has_lonely_references and "$ref" in schema:
         kept = ("$ref",) if dialect.has_nullable else ("$ref", "nullable")
@@ -147,6 +149,16 @@ def in_latest_words(schema: dict[str, Any], dialect: Dialect) -> Schema:
     if dialect.identifier == "id":
         found.pop("id", None)
     return _read_nullable(found, to_the_letter=dialect.has_nullable)
+
+
+def _changed_in(dialect: Dialect) -> frozenset[str]:
+    """The keywords that a schema of a dialect has no more when it is rewritten, or by which it has others."""
+    changed = KEYWORDS.unknown_to.get(dialect.name, frozenset()) | ({"id"} if dialect.identifier == "id" else set())
+    changed |= {"$ref", "$recursiveRef"} if dialect.has_lonely_references else set()
+    return changed | ({"type", "divisibleBy", "extends", "disallow"} if dialect is DRAFT_3 else set())
+
+
+_CHANGED = {dialect.name: _changed_in(dialect) for dialect in DIALECTS}
 
 
 def _read_draft_3(schema: Words) -> None:
@@ -297,7 +309,7 @@ class Document:
         if scope is None and schema is not self.schema and isinstance(schema.get(self.dialect.identifier), str):
             scope = self.resources.scope()
         if known is not None and scope is None:
-            return place if known is schema else place._replace(schema=known)
+            return place if known is schema else Place(known, *place[1:])
         dialect = self.dialect
         if scope is not None:
             scope = self.resources.inside(schema, scope)
@@ -431,17 +443,18 @@ class Document:
         if id(schema) in self._visited or not isinstance(schema, dict):
             return
         self._visited.add(id(schema))
-        start = place.pointer + "/"
+        start, checks = place.pointer + "/", KEYWORDS.checks
         for keyword, value in schema.items():
-            if keyword in KEYWORDS.enforced:
+            if keyword in checks:
                 pointer = start + keyword  # none of them needs an escape
-                KEYWORDS[keyword].shape.check(value, pointer)
+                checks[keyword](value, pointer)
                 self.keywords[pointer] = keyword
             elif keyword not in KEYWORDS:
                 self._remark_unknown(place, keyword, value)
         for name, remarks in KEYWORDS.with_remarks:
-            for text in remarks(schema[name], self.limits) if name in schema else ():
-                self._remark(place, name, text, is_suspect=False)
+            if name in schema:
+                for text in remarks(schema[name], self.limits):
+                    self._remark(place, name, text, is_suspect=False)
         if not KEYWORDS.listing.isdisjoint(schema):
             self.limits.check("max_enum_values", len(values_at(place) or ()), "values of an enum", place.at("enum"))
 

@@ -66,6 +66,8 @@ class Role(Enum):
     CONDITION = auto()  # which schema the value must satisfy depends on the value
     CONSEQUENCE = auto()  # a part of a condition, without a meaning of its own
 
+    __hash__ = object.__hash__  # that of an `Enum` is a function in Python, and roles are looked up often
+
 
 Name = str | int | None
 """The key of a member, None for one that no keyword names, or the index of an item."""
@@ -247,6 +249,7 @@ class Registry(dict[str, Keyword]):
         self._by_role = {role: [one for one in self.values() if one.role is role] for role in Role}
         self.annotations = self._with_role(Role.ANNOTATION)
         self.enforced = frozenset(self) - self.annotations
+        self.checks = {name: self[name].shape.check for name in self.enforced}
         self.listing = self._with_role(Role.VALUES)
         self.assertions = self._with_role(Role.ASSERTION)
         self.own = self.assertions | self.listing  # they constrain the value itself
@@ -317,13 +320,14 @@ class Registry(dict[str, Keyword]):
                     if inside is not Inside.VALUES:
                         stack.append((value, inside is not Inside.SCHEMA_MAP))
 
-    def parts(self, place: Place, name: Name, matches: Matches) -> Iterator[Place]:
+    def parts(self, place: Place, name: Name, matches: Matches) -> list[Place]:
         """The places that the keywords of a place apply to a member or an item; see `Keyword.parts`."""
-        schema = place.schema
+        schema, found = place.schema, list[Place]()
         if isinstance(schema, dict):
             for keyword, parts in self._with_parts:
                 if keyword in schema:
-                    yield from parts(place, schema[keyword], name, matches)
+                    found += parts(place, schema[keyword], name, matches)
+        return found
 
     def strings_with(self, pattern: str, pointer: str, limits: Limits) -> Node:
         """The strings, without quotes, in which a pattern is found: the language of `pattern`, with its errors."""

@@ -351,7 +351,7 @@ class Place(NamedTuple):
         """The pointer to a keyword, or to a part of its value."""
         pointer = self.pointer
         for token in tokens:
-            pointer = f"{pointer}/{escape(token) if isinstance(token, str) else token}"
+            pointer += f"/{token if isinstance(token, int) else escape(token)}"
         return pointer
 
     def below(self, schema: Schema, *tokens: str | int) -> Place:

@@ -29,18 +29,17 @@ _FORGOTTEN = 0.97  # the weight of a median of drafts of some length after each 
 
 
 class RunningMedian:
-    """The `median` of the last 9 numbers; 0 if there are none."""
+    """The last 9 numbers, and their median."""
 
-    __slots__ = ("last", "median")
+    __slots__ = ("last",)
 
     def __init__(self) -> None:
         self.last: deque[float] = deque(maxlen=_NUM_KEPT)
-        self.median = 0.0
 
-    def note(self, number: float) -> None:
-        """Add a number."""
-        self.last.append(number)
-        self.median = median(self.last)
+    @property
+    def median(self) -> float:
+        """The median; 0 if there are no numbers."""
+        return median(self.last) if self.last else 0.0
 
 
 class ForwardCosts:
@@ -63,7 +62,7 @@ class ForwardCosts:
         if size not in self._measured:
             self._measured[size] = RunningMedian()
             self._sizes = sorted(self._measured)
-        self._measured[size].note(seconds)
+        self._measured[size].last.append(seconds)
 
     def num_below(self, num_tokens: int) -> int:
         """Return the number of recorded forwards of at most `num_tokens` tokens."""
@@ -112,10 +111,11 @@ def chunk_width(pending: Sequence[int], max_tokens: int, device_type: str) -> in
     `pending` are the numbers of tokens to feed, not all 0; `max_tokens` are the most tokens of a forward, padding included.
     """
     longest = max(max_tokens // len(pending), 1)
+    shortest = min(pending)
+    if shortest >= longest or shortest == max(pending):
+        return min(shortest, longest)
     free = FREE_TOKENS.get(device_type, OTHER_FREE_TOKENS)
     lengths = sorted(min(count, longest) for count in pending)
-    if lengths[0] == lengths[-1]:
-        return lengths[-1]
     best, best_rate, shorter = 1, 0.0, 0
     for index, width in enumerate(lengths):
         if width:
@@ -141,7 +141,7 @@ class DraftingCosts:
         """Record a draft of 1 token or more."""
         self._num_noted += 1
         median_of, _ = self._measured.get(num_tokens, (RunningMedian(), 0))
-        median_of.note(seconds)
+        median_of.last.append(seconds)
         self._measured[num_tokens] = median_of, self._num_noted
         self._fit()
 

@@ -71,7 +71,13 @@ class BatchDraw:
 
 
 class DrawPlan:
-    """Draws the tokens of R rows with given samplers; to be reused as long as these are the same."""
+    """Draws the tokens of R rows with given samplers; to be reused as long as these are the same.
+
+    Attributes:
+        drawings: the samplers.
+        needs_random, needs_counts: whether some draw takes a random number, or depends on the tokens of its row.
+        takes_largest: whether all take the most probable token, as the logits are.
+    """
 
     def __init__(self, drawings: Sequence[Drawing]) -> None:
         self.drawings = drawings
@@ -79,6 +85,9 @@ class DrawPlan:
         for row, drawing in enumerate(drawings):
             kinds.setdefault(drawing.kind, []).append(row)
         self._parts = [_Part(rows, [drawings[row] for row in rows]) for rows in kinds.values()]
+        self.needs_random = any(drawing.needs_random for drawing in drawings)
+        self.needs_counts = any(drawing.needs_counts for drawing in drawings)
+        self.takes_largest = all(drawing.takes_largest for drawing in drawings)
 
     def draw(
         self, masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None, *, marks_doubts: bool = False

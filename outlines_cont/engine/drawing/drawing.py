@@ -14,7 +14,7 @@ import torch
 
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.sampling.kernels import TokenCounts
-from outlines_cont.sampling.params import Sampler, SamplingParams
+from outlines_cont.sampling.params import NO_PENALTIES, Sampler, SamplingParams
 
 _MOST_TOKENS = 16_384
 """The largest vocabulary for which draws ahead pay on a CPU: a draw costs little more than the calls; beyond, unused draws cost more."""
@@ -42,6 +42,11 @@ class Drawing:
     def follows_surprise(self) -> bool:
         """Whether a warper depends on the surprisal of the tokens drawn so far."""
         return self.params is not None and self.params.follows_surprise
+
+    @property
+    def takes_largest(self) -> bool:
+        """Whether the most probable token is drawn, as the logits are."""
+        return self.params is not None and self.params.is_greedy and self.params.penalties == NO_PENALTIES
 
     @property
     def kind(self) -> object:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from itertools import repeat
+from operator import is_
 from threading import Thread
 
 import numpy as np
@@ -18,14 +20,18 @@ from outlines_cont.policies.branch import LazyTokenSet, TokenSet
 
 _FEW_WORDS = 512
 """The most non-zero words of a mask for which a list of its ids is faster than the table."""
+_SMALL = 4096
+"""The largest vocabulary for which the table is always faster."""
+_NUM_KEPT = 2**18
+"""How many numbers of tables are cached."""
 
 
 class Masker:
-    """Applies masks to logits; caches the last mask that all rows shared, of one row once it is used again."""
+    """Applies masks to logits; caches the last masks that all rows shared, those of one row once they are used again."""
 
     def __init__(self) -> None:
-        self._last: TokenSet | None = None
-        self._last_added = torch.empty(0)
+        # By the id of the mask, which is held, so that no other one has it; None for a mask that was used once.
+        self._shared: dict[int, tuple[TokenSet, torch.Tensor | None]] = {}
         self._table = torch.empty(0)  # that of the device and the type of the logits
 
     def masked(self, logits: torch.Tensor, masks: Sequence[TokenSet]) -> torch.Tensor:
@@ -33,26 +39,39 @@ class Masker:
 
         Cost: one pass over the logits, or over the result alone if the masks allow few tokens: 40 us for 131,072 tokens on a CPU.
         """
-        if all(mask is TokenSet.all for mask in masks):
+        first, size = masks[0], logits.shape[-1]
+        is_shared = all(map(is_, masks, repeat(first)))
+        if is_shared and first is TokenSet.all:
             return logits
-        few = [mask.few_ids(logits.shape[-1], _FEW_WORDS) for mask in masks] if logits.device.type == "cpu" else []
-        if few and all(ids is not None for ids in few):
-            return _kept(logits, few)
-        if any(mask is not masks[0] for mask in masks):
+        if logits.device.type == "cpu" and size > _SMALL:
+            few = [mask.few_ids(size, _FEW_WORDS) for mask in masks]
+            if all(ids is not None for ids in few):
+                return _kept(logits, few)
+        if not is_shared:
             return self._added(masks, logits).add_(logits)
-        fits = self._last_added.shape[-1:] == logits.shape[-1:] and self._last_added.dtype == logits.dtype
-        if masks[0] is not self._last or not fits:
-            added, is_new = self._added(masks[:1], logits), masks[0] is not self._last
-            self._last, self._last_added = masks[0], added
-            if is_new and len(masks) == 1:  # one that is used once needs no memory but that of its result
-                self._last_added = torch.empty(0)
+        known, added = self._shared.get(id(first), (None, None))
+        if added is None or added.shape[-1] != size or added.dtype != logits.dtype:
+            added = self._added([first], logits)
+            if len(self._shared) >= max(_NUM_KEPT // size, 1):
+                self._shared.clear()
+            # One that is used once needs no memory but that of its result.
+            is_once = known is None and len(masks) == 1
+            self._shared[id(first)] = first, None if is_once else added
+            if is_once:
                 return added.add_(logits)
-        return logits + self._last_added
+        return logits + added
 
     def _added(self, masks: Sequence[TokenSet], logits: torch.Tensor) -> torch.Tensor:
         """Return (len(masks), V) of the type of the logits: minus infinity for the tokens that a mask forbids, else 0."""
         vocab_size = logits.shape[-1]
-        data = np.stack([mask.bitmask(vocab_size) for mask in masks]).view(np.uint8)
+        num_words = -(-vocab_size // 32)
+        words = [mask.words for mask in masks]
+        data = np.stack(
+            [
+                line if len(line) == num_words else mask.bitmask(vocab_size)
+                for line, mask in zip(words, masks, strict=True)
+            ]
+        ).view(np.uint8)
         table = _TABLES[logits.dtype]
         if logits.device.type == "cpu":
             return torch.from_numpy(np.take(table, data, axis=0).reshape(len(masks), -1)[:, :vocab_size])

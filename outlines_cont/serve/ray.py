@@ -1,0 +1,206 @@
+"""`app`: the server as an application of Ray Serve, with replicas of the model on one machine or many.
+
+    serve run outlines_cont.serve.ray:app model=Qwen/Qwen3-0.6B replicas=2
+
+`Ingress` reads a request, and gives it to one of the replicas (`Replica`), each of which has a model and the application of `make_app`.
+Ray's handle routes it, by a request router of ours (`PrefixRouter`): to the replica that has had the longest prefix of its prompt, so that
+its prefix cache is hit. Ray Serve restarts and scales replicas, and waits for their requests when they stop.
+"""
+
+import asyncio
+import os
+import random
+import time
+from collections.abc import AsyncIterator, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+from ray import serve
+from ray.serve import Application
+from ray.serve.config import RequestRouterConfig
+from ray.serve.handle import DeploymentHandle
+from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from outlines_cont import models
+from outlines_cont.serve.app import make_app
+from outlines_cont.serve.limits import ServerLimits
+from outlines_cont.serve.prefix_table import PrefixTable, prefix_text
+
+Message = MutableMapping[str, Any]
+_SCOPE = (
+    "type",
+    "asgi",
+    "http_version",
+    "method",
+    "scheme",
+    "path",
+    "raw_path",
+    "query_string",
+    "root_path",
+    "headers",
+)
+
+
+class Arguments(BaseModel):
+    """The arguments of `serve run outlines_cont.serve.ray:app`.
+
+    Attributes:
+        model: a name or a folder for `models.transformers`; the bundled model without one.
+        name: what requests call it.
+        replicas: how many copies of the model answer.
+        device: where each of them is, for example `cuda`.
+        cpus: of Ray's, for a replica.
+        gpus: of Ray's, for a replica.
+        max_requests: how many requests a replica answers at the same time; more wait.
+        max_tokens: the most tokens of a text, and the default.
+        imbalance: how many more requests than the idlest replica one may have and still be preferred for its cache.
+        patience: for how many seconds a request waits for the replica that knows its prefix, if that is full or busy.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    model: str | None = None
+    name: str | None = None
+    replicas: int = 1
+    device: str | None = None
+    cpus: float = 1
+    gpus: float = 0
+    max_requests: int = 256
+    max_tokens: int = 4_096
+    imbalance: int = 8
+    patience: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A request on its way to a replica.
+
+    Attributes:
+        scope: that of ASGI, as far as it is data.
+        body: its body.
+        prefix: the text that decides about the replica.
+    """
+
+    scope: dict[str, Any]
+    body: bytes
+    prefix: str
+
+
+class PrefixRouter(RequestRouter):
+    """Ray's request router that prefers the replica with the longest known prefix, unless it has too many requests more than another."""
+
+    def initialize_state(self, **kwargs: Any) -> None:
+        """Begin without any prefix."""
+        self._imbalance, self._patience, self._table = kwargs["imbalance"], kwargs["patience"], PrefixTable()
+
+    async def choose_replicas(
+        self, candidate_replicas: list[RunningReplica], pending_request: PendingRequest | None = None
+    ) -> list[list[RunningReplica]]:
+        """Return the owner of the prefix, or all replicas, of which Ray takes the one with the fewest requests, the first of equals."""
+        anyone = [random.sample(candidate_replicas, len(candidate_replicas))]
+        if pending_request is None:
+            return anyone
+        pending_request.routing_context.should_backoff = True  # before the next try, if nobody has room
+        by_id = {one.replica_id.unique_id: one for one in candidate_replicas}
+        owner = self._table.owner(_prefix(pending_request), by_id)
+        if owner is None or time.time() - pending_request.created_at > self._patience:
+            return anyone
+        known = {name: self.replica_queue_len_cache.get(one.replica_id) or 0 for name, one in by_id.items()}
+        return [[by_id[owner]]] if known[owner] - min(known.values()) <= self._imbalance else anyone
+
+    def on_request_routed(self, pending_request: PendingRequest, replica_id: ReplicaID, result: Any) -> None:
+        """Remember the prefix."""
+        self._table.add(_prefix(pending_request), replica_id.unique_id)
+
+
+def _prefix(request: PendingRequest | None) -> str:
+    """Return the prefix of an `Asked`, which may be one of a copy of this module that Ray has made."""
+    return str(getattr(request.args[0], "prefix", "")) if request is not None and request.args else ""
+
+
+class Replica:
+    """A model with its engine, and the application that answers for it."""
+
+    def __init__(self, arguments: Arguments) -> None:
+        given: dict[str, Any] = {} if arguments.device is None else {"device": arguments.device}
+        model = models.tiny(**given) if arguments.model is None else models.transformers(arguments.model, **given)
+        # Ray counts and holds the requests; the limit of the application would refuse what Ray has let in.
+        limits = ServerLimits(max_requests=2 * arguments.max_requests, max_tokens=arguments.max_tokens)
+        key = os.environ.get("OUTLINES_CONT_API_KEY")
+        self._app = make_app(model, arguments.name or arguments.model or "tiny", limits=limits, api_key=key)
+        self._tasks = set[asyncio.Task[None]]()
+        self._id = serve.get_replica_context().replica_id.unique_id
+
+    async def answer(self, asked: Asked) -> AsyncIterator[Message]:
+        """Yield the messages of ASGI that answer a request; when the iterator is cancelled or closed, the client has gone away."""
+        sent: asyncio.Queue[Message | None] = asyncio.Queue()
+        gone = asyncio.Event()
+        task = asyncio.create_task(self._run(asked, sent, gone))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        try:
+            while (message := await sent.get()) is not None:
+                if message["type"] == "http.response.start":
+                    message["headers"] = [*message["headers"], (b"x-replica", self._id.encode())]
+                yield message
+        finally:
+            gone.set()  # the application notices, and ends the task
+
+    async def _run(self, asked: Asked, sent: asyncio.Queue[Message | None], gone: asyncio.Event) -> None:
+        unread = [{"type": "http.request", "body": asked.body}]
+
+        async def receive() -> Message:
+            if unread:
+                return unread.pop()
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        try:
+            await self._app({**asked.scope, "state": {}}, receive, sent.put)
+        finally:
+            sent.put_nowait(None)
+
+
+class Ingress:
+    """Reads requests, and passes replies on as they come."""
+
+    def __init__(self, replicas: DeploymentHandle[Any]) -> None:
+        self._replicas = replicas.options(method_name="answer", stream=True)
+
+    async def __call__(self, request: Request) -> Response:
+        """Answer a request."""
+        body = await request.body()
+        scope = {name: request.scope[name] for name in _SCOPE if name in request.scope}
+        messages: Any = self._replicas.remote(Asked(scope, body, prefix_text(body)))
+        start = await anext(messages)
+
+        async def bodies() -> AsyncIterator[bytes]:
+            async for message in messages:
+                yield message.get("body", b"")
+
+        reply = StreamingResponse(bodies(), start["status"])
+        reply.raw_headers = [*start["headers"]]
+        return reply
+
+
+def app(arguments: Arguments) -> Application:
+    """Return the application for `serve run`, or `serve.run`."""
+    router: Any = PrefixRouter  # a class, or the path of one
+    routing = RequestRouterConfig(
+        request_router_class=router, request_router_kwargs=arguments.model_dump(include={"imbalance", "patience"})
+    )
+    replica: Any = serve.deployment(
+        Replica,
+        num_replicas=arguments.replicas,
+        max_ongoing_requests=arguments.max_requests,
+        ray_actor_options={"num_cpus": arguments.cpus, "num_gpus": arguments.gpus},
+        request_router_config=routing,
+        graceful_shutdown_wait_loop_s=1,
+        graceful_shutdown_timeout_s=30,
+    )
+    ingress: Any = serve.deployment(Ingress, max_ongoing_requests=1_000_000, ray_actor_options={"num_cpus": 0})
+    bound: Application = ingress.bind(replica.bind(arguments))
+    return bound

@@ -1,0 +1,330 @@
+"""`ResponsesRequest`: a request to `/v1/responses` (Open Responses), which `as_chat` translates to one of Chat Completions. Nothing is
+stored: each request has the whole conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator
+
+from outlines_cont.serve.api_error import APIError
+from outlines_cont.serve.messages import Strict
+from outlines_cont.serve.requests import MAX_TOP, ChatRequest, Effort, Sampling
+from outlines_cont.serve.tools import Grammar, Named, TextFormat
+
+Status = Literal["in_progress", "completed", "incomplete"]
+
+
+def _by_type(default: str, *names: str) -> Callable[[Any], str]:
+    """Return what chooses a form by its `type`, which may be absent."""
+
+    def tag(value: Any) -> str:
+        found = value.get("type", default) if isinstance(value, dict) else getattr(value, "type", default)
+        return found if not names or found in names else default
+
+    return tag
+
+
+class InputText(Strict):
+    """A part of a message, or of the result of a call; of an earlier reply with what it had beside its text."""
+
+    type: Literal["input_text", "output_text", "text", "reasoning_text", "summary_text"]
+    text: str
+    annotations: list[Any] | None = None
+    logprobs: list[Any] | None = None
+
+
+Content = str | list[InputText]
+
+
+def _text(content: Content | None) -> str:
+    return "".join(part.text for part in content) if isinstance(content, list) else content or ""
+
+
+class _Item(Strict):
+    """What all items of an input may have."""
+
+    id: str | None = None
+    status: Status | None = None
+
+
+class MessageItem(_Item):
+    """A message."""
+
+    type: Literal["message"] = "message"
+    role: Literal["user", "assistant", "system", "developer"]
+    content: Content
+    phase: str | None = None
+
+
+class FunctionCallItem(_Item):
+    """A call of a function in an earlier reply."""
+
+    type: Literal["function_call"]
+    call_id: str
+    name: str
+    arguments: str
+
+    def as_call(self) -> dict[str, Any]:
+        """Return the call as a chat has it."""
+        return {"id": self.call_id, "type": "function", "function": {"name": self.name, "arguments": self.arguments}}
+
+
+class CustomCallItem(_Item):
+    """A call of a custom tool in an earlier reply."""
+
+    type: Literal["custom_tool_call"]
+    call_id: str
+    name: str
+    input: str
+
+    def as_call(self) -> dict[str, Any]:
+        """Return the call as a chat has it."""
+        return {"id": self.call_id, "type": "custom", "custom": {"name": self.name, "input": self.input}}
+
+
+class OutputItem(_Item):
+    """The result of a call."""
+
+    type: Literal["function_call_output", "custom_tool_call_output"]
+    call_id: str
+    output: Content
+
+
+class ReasoningItem(_Item):
+    """The thoughts of an earlier reply."""
+
+    type: Literal["reasoning"]
+    summary: list[InputText] = Field(default_factory=list)
+    content: list[InputText] | None = None
+    encrypted_content: None = None
+
+
+Item = Annotated[
+    Annotated[MessageItem, Tag("message")]
+    | Annotated[FunctionCallItem, Tag("function_call")]
+    | Annotated[CustomCallItem, Tag("custom_tool_call")]
+    | Annotated[OutputItem, Tag("function_call_output")]
+    | Annotated[OutputItem, Tag("custom_tool_call_output")]
+    | Annotated[ReasoningItem, Tag("reasoning")],
+    Discriminator(_by_type("message")),
+]
+
+
+class FunctionTool(Strict):
+    """A function that may be called."""
+
+    type: Literal["function"]
+    name: str
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+    strict: bool | None = None
+
+    def as_told(self) -> dict[str, Any]:
+        """Return the tool as a response has it."""
+        return self.model_dump()
+
+    def as_chat(self) -> dict[str, Any]:
+        """Return the tool as a chat has it."""
+        return {"type": "function", "function": self.model_dump(exclude_none=True, exclude={"type"})}
+
+
+class GrammarFormat(Grammar):
+    """A text of a language."""
+
+    type: Literal["grammar"]
+
+
+class CustomTool(Strict):
+    """A tool that takes a text."""
+
+    type: Literal["custom"]
+    name: str
+    description: str | None = None
+    format: TextFormat | GrammarFormat | None = None
+
+    def as_told(self) -> dict[str, Any]:
+        """Return the tool as a response has it."""
+        return self.model_dump(exclude_none=True)
+
+    def as_chat(self) -> dict[str, Any]:
+        """Return the tool as a chat has it."""
+        custom = self.model_dump(exclude_none=True, exclude={"type"})
+        if isinstance(self.format, GrammarFormat):
+            custom["format"] = {"type": "grammar", "grammar": self.format.model_dump(exclude={"type"})}
+        return {"type": "custom", "custom": custom}
+
+
+class OtherTool(Strict):
+    """A tool of another kind, which a service would run: the model is not told of it."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+
+
+Tool = Annotated[
+    Annotated[FunctionTool, Tag("function")]
+    | Annotated[CustomTool, Tag("custom")]
+    | Annotated[OtherTool, Tag("other")],
+    Discriminator(_by_type("other", "function", "custom")),
+]
+
+
+class NamedTool(Named):
+    """A tool that may be called."""
+
+    type: Literal["function", "custom"]
+
+    def as_chat(self) -> dict[str, Any]:
+        """Return the choice as a chat has it."""
+        return {"type": self.type, self.type: {"name": self.name}}
+
+
+class AllowedTools(Strict):
+    """Some of the tools, and whether one must be called."""
+
+    type: Literal["allowed_tools"]
+    mode: Literal["auto", "required"]
+    tools: list[NamedTool] = Field(min_length=1)
+
+    def as_chat(self) -> dict[str, Any]:
+        """Return the choice as a chat has it."""
+        return {"type": self.type, self.type: {"mode": self.mode, "tools": [tool.as_chat() for tool in self.tools]}}
+
+
+class SchemaFormat(Strict):
+    """Text, any JSON object, or JSON of a schema."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    name: str | None = None
+    description: str | None = None
+    schema_: dict[str, Any] | bool | None = Field(alias="schema", default=None)
+    strict: bool | None = None
+
+    def as_told(self) -> dict[str, Any]:
+        """Return the format as a response has it: with all fields, if it is one of a schema."""
+        if self.type != "json_schema":
+            return {"type": self.type}
+        return self.model_dump(by_alias=True) | {"name": self.name or "", "strict": bool(self.strict)}
+
+    def as_chat(self) -> dict[str, Any]:
+        """Return the format as a chat has it."""
+        if self.type != "json_schema":
+            return {"type": self.type}
+        found = self.model_dump(by_alias=True, exclude_none=True, exclude={"type"})
+        return {"type": self.type, self.type: {"name": "", **found}}
+
+
+class TextOptions(Strict):
+    """The form of the text."""
+
+    format: SchemaFormat = Field(default_factory=lambda: SchemaFormat(type="text"))
+    verbosity: Literal["medium"] | None = None
+
+
+class Reasoning(Strict):
+    """How much the model thinks. There are no summaries: the thoughts themselves are in the output."""
+
+    effort: Effort | None = None
+    summary: Literal["auto", "concise", "detailed"] | None = None
+    generate_summary: None = None
+
+
+class StreamOptions(Strict):
+    """There is nothing to obfuscate."""
+
+    include_obfuscation: bool | None = None
+
+
+class ResponsesRequest(Sampling):
+    """A request to `/v1/responses`."""
+
+    input: str | Annotated[list[Item], Field(min_length=1)]
+    instructions: str | None = None
+    max_output_tokens: int | None = Field(None, ge=1)
+    text: TextOptions = Field(default_factory=TextOptions)
+    tools: list[Tool] = Field(default_factory=list)
+    tool_choice: Literal["none", "auto", "required"] | NamedTool | AllowedTools | None = None
+    parallel_tool_calls: bool | None = None
+    reasoning: Reasoning | None = None
+    top_logprobs: int | None = Field(None, ge=0, le=MAX_TOP)
+    include: list[Literal["message.output_text.logprobs", "reasoning.encrypted_content"]] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+    metadata: dict[str, str] | None = None
+    stream_options: StreamOptions | None = None
+    store: Literal[False] | None = None
+    background: Literal[False] | None = None
+    previous_response_id: None = None
+    conversation: None = None
+    prompt: None = None
+    truncation: Literal["disabled"] | None = None
+    max_tool_calls: None = None
+    service_tier: Literal["auto", "default"] | None = None
+    prompt_cache_key: str | None = None
+    safety_identifier: str | None = None
+
+    num_choices: ClassVar[int] = 1
+    schema_field: ClassVar[str] = "text/format/schema"
+
+    @field_validator("store", "background", "previous_response_id", "conversation", mode="before")
+    @classmethod
+    def _keeps_nothing(cls, value: Any) -> Any:
+        if value:
+            raise ValueError("this server stores nothing: send the whole conversation as `input`")
+        return value
+
+    @property
+    def own_tools(self) -> list[FunctionTool | CustomTool]:
+        """The tools that the model is told of."""
+        return [tool for tool in self.tools if not isinstance(tool, OtherTool)]
+
+    def as_chat(self) -> ChatRequest:
+        """Return the request of Chat Completions whose reply is the same."""
+        given = self.model_dump(exclude_none=True, include={*Sampling.model_fields})
+        choice, tools, messages = self.tool_choice, self.own_tools, self._messages()
+        if not messages or messages[-1]["role"] == "assistant":
+            raise APIError(
+                400, "expected an input that ends with a message of the user, or the result of a call", "input"
+            )
+        has_logprobs = self.top_logprobs is not None or "message.output_text.logprobs" in (self.include or ())
+        given |= {
+            "messages": messages,
+            "max_completion_tokens": self.max_output_tokens,
+            "response_format": self.text.format.as_chat(),
+            "reasoning_effort": None if self.reasoning is None else self.reasoning.effort,
+            "logprobs": has_logprobs or None,
+            "top_logprobs": self.top_logprobs,
+            "chat_template_kwargs": self.chat_template_kwargs,
+        }
+        if tools or choice not in (None, "auto"):
+            given["tools"] = [tool.as_chat() for tool in tools]
+            given["tool_choice"] = choice if choice is None or isinstance(choice, str) else choice.as_chat()
+            given["parallel_tool_calls"] = self.parallel_tool_calls
+        return ChatRequest.model_validate(given)
+
+    def _messages(self) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        if self.instructions:
+            found.append({"role": "system", "content": self.instructions})
+        if isinstance(self.input, str):
+            return [*found, {"role": "user", "content": self.input}]
+        thoughts: dict[str, str] = {}
+        for item in self.input:
+            if isinstance(item, ReasoningItem):
+                thoughts = {"reasoning_content": _text(item.content or item.summary)}
+            elif isinstance(item, OutputItem):
+                found.append({"role": "tool", "tool_call_id": item.call_id, "content": _text(item.output)})
+            elif isinstance(item, MessageItem):
+                found.append(
+                    {"role": item.role, "content": _text(item.content)} | (thoughts if item.role == "assistant" else {})
+                )
+                thoughts = {}
+            else:
+                if not found or found[-1]["role"] != "assistant" or thoughts:
+                    found.append({"role": "assistant", "content": None} | thoughts)
+                    thoughts = {}
+                found[-1].setdefault("tool_calls", []).append(item.as_call())
+        return found

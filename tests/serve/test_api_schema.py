@@ -1,0 +1,43 @@
+"""The OpenAPI schema of the server: requests that schemathesis makes of it have the replies that it describes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from outlines_cont import models
+from tests.serve.running import Running
+
+schemathesis = pytest.importorskip("schemathesis")
+pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore")]
+
+
+PATHS = ["/health", "/metrics", "/v1/models", "/v1/models/{model_id}", "/v1/chat/completions", "/v1/completions", "/v1/responses"]
+
+
+@pytest.fixture(scope="module")
+def api() -> Any:
+    with Running(models.tiny(), max_tokens=3) as served:
+        yield schemathesis.openapi.from_url(f"{served.url}/openapi.json")
+
+
+@pytest.mark.parametrize(("path", "mode"), [*((path, "positive") for path in PATHS), *((path, "negative") for path in PATHS[4:])])
+def test_replies_are_those_of_the_schema(api: Any, path: str, mode: str) -> None:
+    operation = next(operation for result in api.get_all_operations() if (operation := result.ok()).path == path)
+
+    @given(case=operation.as_strategy(generation_mode=schemathesis.GenerationMode(mode)))
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    def check(case: Any) -> None:
+        if mode == "positive" and isinstance(case.body, dict):
+            case.body["model"] = "tiny"  # as a wrong one is all that would be seen
+        # Relations between fields are in no schema.
+        case.call_and_validate(excluded_checks=[schemathesis.specs.openapi.checks.positive_data_acceptance])
+
+    check()
+
+
+def test_every_path_is_tried(api: Any) -> None:
+    paths = {result.ok().path for result in api.get_all_operations()}
+    assert paths - set(PATHS) == {"/inspect/run"}  # which the page of the server asks for

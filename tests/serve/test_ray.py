@@ -1,0 +1,115 @@
+"""Two replicas on Ray Serve: replies, streams, prefixes that stay at their replica, errors, clients that go away.
+
+pip install -c constraints.txt '.[test,ray-serve]' && pytest -m slow tests/serve/test_ray.py
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import httpx
+import openai
+import pytest
+
+from outlines_cont import Chat, generate, models
+from tests.serve.running import wait_until
+from tests.serve.test_server import ASKED, Order
+
+ray = pytest.importorskip("ray", reason="needs Ray: pip install -c constraints.txt '.[ray-serve]'")
+pytest.importorskip("ray.serve", reason="needs Ray Serve: pip install -c constraints.txt '.[ray-serve]'")
+pytestmark = [pytest.mark.ray, pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(580)]
+
+PORT = 18_713
+URL = f"http://127.0.0.1:{PORT}"
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[str]:
+    """The address of an application of two replicas."""
+    from outlines_cont.serve.ray import Arguments, app
+
+    os.environ.update(RAY_USAGE_STATS_ENABLED="0", OMP_NUM_THREADS="1", RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S="120")
+    ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, configure_logging=False)
+    try:
+        ray.serve.start(http_options={"host": "127.0.0.1", "port": PORT})
+        ray.serve.run(app(Arguments(replicas=2, patience=60)), name="outlines-cont")
+        yield URL
+    finally:
+        ray.serve.shutdown()
+        ray.shutdown()
+
+
+def test_a_reply_is_that_of_the_engine_alone(served: str) -> None:
+    model = models.tiny()
+    client = openai.OpenAI(base_url=f"{served}/v1", api_key="none", max_retries=0)
+    alone = Chat(model).user(ASKED[0]["content"]).assistant(generate.text(model), max_tokens=40)
+    asked: Any = {"model": "tiny", "messages": ASKED, "temperature": 0, "max_tokens": 40}
+    assert client.chat.completions.create(**asked).choices[0].message.content == alone.value
+    chunks = [*client.chat.completions.create(**asked, stream=True)]
+    assert "".join(chunk.choices[0].delta.content or "" for chunk in chunks if chunk.choices) == alone.value
+    assert len(chunks) > 5
+    parsed = client.chat.completions.parse(model="tiny", messages=ASKED, temperature=0, response_format=Order)
+    assert parsed.choices[0].message.parsed == Order(customer="Ana Novak", item="lamps", quantity=3)
+    client.close()
+
+
+def test_equal_prefixes_stay_at_their_replica_and_hit_its_cache(served: str) -> None:
+    begins = [f"Shop {number}. " + "We sell lamps, desks and chairs, and ship them in a week. " * 6 for number in range(6)]
+    replicas: dict[int, set[str]] = {}
+
+    def ask(number: int, turn: int) -> int:
+        body = {"model": "tiny", "prompt": f"{begins[number]}Order {turn}: ", "max_tokens": 6, "temperature": 0}
+        reply = httpx.post(f"{served}/v1/completions", json=body, timeout=60)
+        assert reply.status_code == 200, reply.text
+        replicas.setdefault(number, set()).add(reply.headers["x-replica"])
+        usage = reply.json()["usage"]
+        return int(usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"])
+
+    for turn in range(3):
+        with ThreadPoolExecutor(6) as pool:  # all groups at once, so that Ray has two queues to balance
+            fed = [*pool.map(ask, range(6), [turn] * 6)]
+        assert turn == 0 or max(fed) < 20, (fed, replicas)  # the prompts have more than a hundred tokens
+    assert [len(found) for found in replicas.values()] == [1] * 6
+    assert len(set.union(*replicas.values())) == 2
+
+
+def test_errors_pages_and_metrics_are_those_of_the_server(served: str) -> None:
+    refused = httpx.post(f"{served}/v1/completions", json={"model": "other", "prompt": "x"}, timeout=60)
+    assert (refused.status_code, refused.json()["error"]["code"]) == (404, "model_not_found")
+    assert httpx.post(f"{served}/v1/completions", content=b"{", timeout=60).status_code == 400
+    page = httpx.get(f"{served}/", timeout=60)
+    assert page.headers["content-type"].startswith("text/html")
+    assert 'id="tree"' in page.text
+    assert "outlines_cont_requests_total" in httpx.get(f"{served}/metrics", timeout=60).text
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_client_that_goes_away_frees_its_rows(served: str, stream: bool) -> None:
+    body = {"model": "tiny", "prompt": "Due: ", "stream": stream, "max_tokens": 4_000, "structured_outputs": {"regex": "[0-9]{1900}"}}
+    metrics: dict[str, str] = {}
+
+    def total(name: str) -> float:
+        """The sum of a metric over both replicas."""
+        with httpx.Client(timeout=60) as client:
+            for _ in range(60):  # each goes to one of both at random
+                reply = client.get(f"{served}/metrics")
+                metrics[reply.headers["x-replica"]] = reply.text
+                if len(metrics) == 2:
+                    break
+        found = [float(text.partition(f"\noutlines_cont_{name} ")[2].partition("\n")[0]) for text in metrics.values()]
+        metrics.clear()
+        return sum(found)
+
+    before = total("cancelled_requests_total")
+    with httpx.Client(timeout=httpx.Timeout(60, read=60 if stream else 0.5)) as client:
+        if stream:
+            with client.stream("POST", f"{served}/v1/completions", json=body) as reply:
+                next(reply.iter_bytes())
+        else:
+            with pytest.raises(httpx.ReadTimeout):
+                client.post(f"{served}/v1/completions", json=body)
+    wait_until(lambda: total("cancelled_requests_total") == before + 1, 60)
+    wait_until(lambda: total("running_rows") == 0)
