@@ -312,17 +312,17 @@ class _Generator(GenerateJsonSchema):
         node = decimal_text(low, high, step, schema.get("max_digits"), schema.get("decimal_places"))
         return {"type": "string", TEXT: TextLanguage(node, DECIMAL)}
 
-    def url_schema(self, schema: Any) -> dict[str, Any]:
+    def url_schema(self, schema: Any, *, lists_hosts: bool = False) -> dict[str, Any]:
         """A URL, see `uri.py`."""
         _check_keys(schema, *_URL_KEYS.split())
         schemes = schema.get("allowed_schemes")
-        text = TextLanguage(url(None if schemes is None else tuple(schemes)), URL)
+        text = TextLanguage(url(None if schemes is None else tuple(schemes), lists_hosts=lists_hosts), URL)
         found: dict[str, Any] = {"type": "string", TEXT: text}
         if (schema.get("max_length") or MAX_URL_BYTES) < MAX_URL_BYTES:
             return self._checked(schema, "a URL with a length of its own", found)
         return found
 
-    multi_host_url_schema = url_schema
+    multi_host_url_schema = partialmethod(url_schema, lists_hosts=True)
 
     def tagged_union_schema(self, schema: Any) -> dict[str, Any]:
         """A union with a discriminator field, which is required in every branch."""

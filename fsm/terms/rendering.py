@@ -117,7 +117,7 @@ def _byte_class(mask: int) -> str:
     negated = mask.bit_count() > 128
     rest = ALL_BYTES & ~mask if negated else mask
     ranges = normalize((byte, byte) for byte in range(256) if rest >> byte & 1)
-    inside = "".join(_byte(a) if a == b else f"{_byte(a)}-{_byte(b)}" for a, b in ranges)
+    inside = "".join(f"{_byte(a)}{'-' if b > a + 1 else ''}{_byte(b) if b > a else ''}" for a, b in ranges)
     return f"[{'^' if negated else ''}{inside}]"
 
 

@@ -171,7 +171,7 @@ URLS: list[tuple[Any, list[str], list[str]]] = [
     (pydantic.FileUrl, ["file:///x/y"], ["file:/x", "http://a.b"]),
     (pydantic.WebsocketUrl, ["wss://a.b/x", "ws://localhost"], ["http://a.b"]),
     (pydantic.AnyHttpUrl, ["http://a.b"], ["ws://a.b"]),
-    (pydantic.PostgresDsn, ["postgresql+asyncpg://u:p@localhost:5432/db"], ["mysql://a/b"]),
+    (pydantic.PostgresDsn, ["postgresql+asyncpg://u:p@localhost:5432/db"], ["mysql://a/b", "postgresql://,u@a.b/"]),
     (pydantic.RedisDsn, ["redis://localhost:6379/0"], ["http://a.b"]),
 ]  # fmt: skip
 

@@ -228,7 +228,7 @@ def test_explain_names_the_byte_the_place_and_what_was_expected() -> None:
     state = fsm.automaton.next_state(fsm.initial_state, b'{"when": "2020-')
     why = fsm.explain(state, BYTES.index(b"7"))
     assert (why.position, why.expected) == (0, b"01")
-    assert "01|03|05|07" in why.rest
+    assert "0[13578]" in why.rest
     assert why.rest in str(why)
 
 

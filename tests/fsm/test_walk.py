@@ -158,7 +158,7 @@ def test_single_steps_and_moves_lead_to_one_state(language: Language, text: byte
     stepped, plain = Automaton(language[0].node), Automaton(language[0].node)
     left = stepped.nodes[stepped.next_state(stepped.initial_state, text)]
     right = plain.nodes[plain_step(plain, plain.initial_state, text)]
-    assert left is right
+    assert left is (right if plain.is_alive(right) else nodes.EMPTY)  # of the empty language even the initial state is dead
 
 
 @given(st.lists(st.booleans(), max_size=100))

@@ -85,6 +85,11 @@ def _before() -> tuple[int, ...]:
     return tuple(_model().tokenizer.encode(PROMPT, add_special_tokens=True))
 
 
+def _fits(ids: tuple[int, ...], end: bytes, room: int) -> bool:
+    """Return whether the end of a text may be spelled anew; a row that draws has room for one byte."""
+    return len(end) <= 1 or len(ids) + len(FakeTokenizer().encode_inside(end.decode(), _before() + ids)) <= room
+
+
 def _law(language: Language, max_tokens: int) -> dict[str, float]:
     """The probability of each text: that of all sequences of tokens that stay in the language, and of the tokens that leave it then.
 
@@ -106,7 +111,7 @@ def _law(language: Language, max_tokens: int) -> dict[str, float]:
             end = left[token_id]
             if token_id in inside:
                 follow(text + (TOKENS[token_id] or b""), (*ids, token_id), chance * prob / total)
-            elif end is not None:
+            elif end is not None and _fits(ids, end, max_tokens):
                 law[(text + end).decode()] += chance * prob / total
 
     follow(b"", (), 1.0)
@@ -214,6 +219,8 @@ def test_beams_rank_by_the_share_of_the_end(language: Language) -> None:
                 elif (data or token_id == EOS) and (end := language.left(text, token_id)) is not None:
                     ends.setdefault(text + end, []).append(token_id)
             for end, leaving in ends.items():
+                if not _fits(ids, end[len(text) :], 3):
+                    continue
                 log = total + float(logs[leaving].logsumexp(0))
                 best[end.decode()] = max(best.get(end.decode(), -math.inf), log)
 

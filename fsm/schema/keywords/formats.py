@@ -15,8 +15,8 @@ parts and their number. Exceptions from the standards:
 
 `url` are the URLs that pydantic accepts (`HttpUrl` and the like), of which these are left out: schemes in capital letters; hosts with
 characters beyond ASCII, or with `--` in the third and fourth place of a label; user names beyond ASCII; the characters `"<>\^`{|}` and
-blanks; more than 1,000 characters after the host (100 from the first one beyond ASCII on) or 200 after `#` (16 of those). So every URL is
-far shorter than 2,083 bytes, pydantic's bound.
+blanks; more hosts than one; more than 1,000 characters after the host (100 from the first one beyond ASCII on) or 200 after `#` (16 of
+those). So every URL is far shorter than 2,083 bytes, pydantic's bound.
 """
 
 from __future__ import annotations
@@ -137,10 +137,11 @@ def _uri_template() -> str:
 
 
 @lru_cache(maxsize=32)
-def url(schemes: tuple[str, ...] | None) -> Node:
+def url(schemes: tuple[str, ...] | None, *, lists_hosts: bool = False) -> Node:
     """The URLs with one of these schemes, or with any: an address with a host, then a path, a query and a fragment.
 
-    A URL of a file has no host. The module docstring lists what is left out.
+    A URL of a file has no host. With `lists_hosts` a comma before the host separates hosts, so there is none. The module docstring lists
+    what is left out.
     """
     hosted = schemes and nodes.words(scheme.encode() for scheme in schemes if scheme != "file")
     if schemes is None:
@@ -148,7 +149,7 @@ def url(schemes: tuple[str, ...] | None) -> Node:
     forms = []
     if hosted:
         rest = matched(f"(?:[/?]{_url_characters(1_000, 100)})?(?:#{_url_characters(200, 16)})?")
-        forms.append(nodes.sequence((hosted, nodes.literal(b"://"), _url_authority(), rest)))
+        forms.append(nodes.sequence((hosted, nodes.literal(b"://"), _url_authority(lists_hosts), rest)))
     if schemes is None or "file" in schemes:
         forms.append(matched(f"file:///{_url_characters(1_000, 100)}"))
     return nodes.alternation(forms)
@@ -159,11 +160,12 @@ MAX_URL_BYTES = 2083
 
 
 @cache
-def _url_authority() -> Node:
+def _url_authority(lists_hosts: bool) -> Node:
     """An optional user, a host (a name whose last label begins with a letter, or an address) and an optional port."""
     number = matched(rf"(?:[{ALPHANUMERIC}\-_.]*\.)?\d[{ALPHANUMERIC}-]*")
     name = nodes.intersection((hostname(), nodes.complement(number)))
-    user = matched(f"(?:[{_UNRESERVED}{_SUB_DELIMS}%:]{{1,64}}@)?")
+    signs = _SUB_DELIMS.replace(",", "") if lists_hosts else _SUB_DELIMS
+    user = matched(f"(?:[{_UNRESERVED}{signs}%:]{{1,64}}@)?")
     port = r"0|[1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5]"
     host = nodes.alternation((name, matched(rf"{_IPV4}|\[{_IPV6}\]")))
     return nodes.sequence((user, host, matched(f"(?::(?:{port}))?")))
