@@ -86,9 +86,7 @@ READERS: dict[str, Callable[[str], Calls]] = {
     "qwen3-coder": _read_xml,
     "pythonic": _read_python,
     "gemma": _read_gemma,
-    "harmony": _json_behind(
-        r" to=functions\.(\w+)(?:<\|channel\|>commentary json| <\|constrain\|>json)<\|message\|>(\{.*\})$"
-    ),
+    "harmony": _json_behind(r" to=functions\.(\w+)(?:<\|channel\|>commentary json| <\|constrain\|>json)<\|message\|>(\{.*\})$"),
 }
 
 
