@@ -9,14 +9,16 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import torch
-from pydantic import BaseModel
+from pydantic import BaseModel, ConfigDict
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from outlines_cont.errors import IncompleteOutput
 
 
 class Record(BaseModel):
-    """What is read out of a message; the demo's record."""
+    """What is read out of a message; the demo's record. It has no other keys, so that every engine has the same texts to choose from."""
+
+    model_config = ConfigDict(extra="forbid")
 
     customer: str
     city: str

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -304,6 +305,21 @@ def test_the_demo_runs_on_it(model: HuggingFaceModel, tmp_path: Path, monkeypatc
     (row,) = map(json.loads, output.read_text(encoding="utf-8").splitlines())
     assert Record.model_validate(row["record"]).model_dump() == row["record"]
     assert re.fullmatch(DATE, row["due"])
+
+
+def test_the_tutorial_runs_on_it(
+    model: HuggingFaceModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "tutorial.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    script = tmp_path / "tutorial.py"
+    script.write_text("\n".join(blocks), encoding="utf-8")
+    monkeypatch.setattr(models, "tiny", lambda: model)
+    found = runpy.run_path(str(script))
+    assert len(blocks) >= 8
+    assert found["first"].value in ("order", "invoice", "complaint")
+    assert found["state"].value.city == "Porto"
+    assert "token 81 (b'a') is not allowed: expected one of '0', '1'" in capsys.readouterr().out
 
 
 def test_records_of_many_messages(model: HuggingFaceModel, tmp_path: Path) -> None:
