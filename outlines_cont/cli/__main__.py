@@ -94,10 +94,18 @@ def _serve(options: ServeOptions) -> None:
         from outlines_cont.pipelines.outcome import SetupError
 
         raise SetupError(f"expected the extra `serve`, but {error}: pip install 'outlines-cont[serve]'") from error
+    from fsm import Limits
     from outlines_cont.cli.model import load_model
 
     model = load_model(options.model, options.device, options.dtype, fused=options.fused, num_rows=8)
-    limits = ServerLimits(max_requests=options.max_requests, max_tokens=options.max_tokens)
+    limits = ServerLimits(
+        max_requests=options.max_requests,
+        max_tokens=options.max_tokens,
+        max_choices=options.max_choices,
+        max_body_bytes=options.max_body_bytes,
+        max_mask_work=options.max_mask_work,
+        schema=Limits(max_work=options.max_schema_work),
+    )
     run(
         model,
         options.called,

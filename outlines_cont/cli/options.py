@@ -288,6 +288,10 @@ class ServeOptions:
     name: Annotated[str | None, Option(metavar="NAME", show_default="MODEL", help="The name of the model in requests.")] = None
     max_requests: Annotated[int, Option(min=1, metavar="N", help="Requests answered at the same time; others get status 429.")] = 256
     max_tokens: Annotated[int, Option(min=1, metavar="N", help="The most tokens of a text; also the default.")] = 4_096
+    max_choices: Annotated[int, Option(min=1, metavar="N", help="The most texts of a request: prompts times `n`.")] = 16
+    max_body_bytes: Annotated[int, Option(min=1, metavar="N", help="The most bytes of a request; others get status 413.")] = 4_000_000
+    max_schema_work: Annotated[int, Option(min=1, metavar="N", help="Steps of work, of 3 to 10 us each, to compile a schema.")] = 120_000
+    max_mask_work: Annotated[int, Option(min=1, metavar="N", help="The same for the token mask of one state of a constraint.")] = 150_000
     device: Device = None
     dtype: WeightType = None
     fused: Fused = True

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from fsm import SchemaWarning
+from fsm import SchemaWarning, TokenFSM
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.events.event import StreamEvent
 from outlines_cont.serve.answer import asked_chat, asked_completion
@@ -304,6 +304,7 @@ def run(model: Any, name: str, *, host: str, port: int, limits: ServerLimits, ap
 
     warnings.simplefilter("ignore", SchemaWarning)  # of requests; `strict` makes them errors
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    TokenFSM.max_mask_work = limits.max_mask_work
     app = make_app(model, name, limits=limits, api_key=api_key)
     log.info("serving %r at http://%s:%d/v1, and a page to try it at /", name, host, port)
     uvicorn.run(app, host=host, port=port, log_level="warning", access_log=False, timeout_graceful_shutdown=30)

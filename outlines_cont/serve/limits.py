@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from fsm import Limits
+from fsm import Limits, TokenFSM
 from outlines_cont.serve.api_error import APIError
 
 
@@ -20,6 +20,7 @@ class ServerLimits:
         max_tokens: the most tokens of a text, and the default.
         max_choices: the most texts of a request: prompts times `n`.
         schema: those of compiling a schema.
+        max_mask_work: `fsm.TokenFSM.max_mask_work` of the process that `run` serves from.
     """
 
     max_requests: int = 256
@@ -27,6 +28,7 @@ class ServerLimits:
     max_tokens: int = 4_096
     max_choices: int = 16
     schema: Limits = field(default_factory=Limits)
+    max_mask_work: int = TokenFSM.max_mask_work
 
 
 class Door:

@@ -13,12 +13,22 @@ from typing import Any
 
 import httpx
 
+_WIDE = {"type": "object", "properties": {f"key{i}": {"type": ["string", "integer", "null"]} for i in range(400)}}
+_TOO_MUCH: list[tuple[dict[str, Any], str]] = [
+    ({"n": 3}, "at most 2 texts"),
+    ({"prompt": "x" * 30_000}, "at most 20000 bytes"),
+    ({"structured_outputs": {"json": _WIDE}}, "max_work"),
+    ({"structured_outputs": {"regex": "(?:(?!a.{20}b).)*c"}}, "max_mask_work"),
+]
+"""What is over a limit of the server below, and what the reply says."""
+
 
 def test_the_command_serves_and_ends() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "outlines_cont.cli", "serve", "--port", str(port), "--name", "ours"]
+    limits = ["--max-choices", "2", "--max-body-bytes", "20000", "--max-schema-work", "2000", "--max-mask-work", "300"]
+    command = [sys.executable, "-m", "outlines_cont.cli", "serve", "--port", str(port), "--name", "ours", *limits]
     environment = os.environ | {"OUTLINES_CONT_API_KEY": "secret"}
     url, key = f"http://127.0.0.1:{port}", {"Authorization": "Bearer secret"}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
@@ -32,6 +42,9 @@ def test_the_command_serves_and_ends() -> None:
                 "structured_outputs": {"regex": "[0-9]{300}"},
                 "max_tokens": 900,
             }
+            for refused, said in _TOO_MUCH:
+                reply = httpx.post(f"{url}/v1/completions", json=body | refused, headers=key, timeout=90)
+                assert (reply.status_code, said in reply.text) == (413 if "bytes" in said else 400, True), reply.text
             found: list[httpx.Response] = []
             asking = threading.Thread(target=lambda: found.append(httpx.post(f"{url}/v1/completions", json=body, headers=key, timeout=90)))
             asking.start()
