@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from itertools import takewhile
@@ -115,54 +115,37 @@ class ArgumentForm:
     def read(self, text: str, at: int, tool: Tool) -> tuple[dict[str, Any], int] | None:
         """Return the arguments that begin at a character, and the index after them; None if they are cut."""
         found: dict[str, Any] = {}
-        members = _members(tool.parameters)
-        while True:
-            start = at + len(self.separator if found else "")
-            key = next(
-                (k for k in members if k not in found and text.startswith(self.before + k + self.between, start)), None
-            )
-            if key is None or not text.startswith(self.separator if found else "", at):
-                return found, at
-            read = self._read_value(text, start + len(self.before + key + self.between), members[key])
-            if read is None or not text.startswith(self.after, read[1]):
+        for key, value, end in self._read(text, at, tool):
+            if end is None:
                 return None
-            found[key], at = read[0], read[1] + len(self.after)
-
-    def _read_value(self, text: str, at: int, schema: Any) -> tuple[Any, int] | None:
-        if self.quote is not None and _is_text(schema):
-            start = at + len(self.quote)
-            end = text.find(self.quote or self.after, start)
-            return None if end < 0 else (text[start:end], end + len(self.quote))
-        name = next((name for name in _CONSTANTS if self.constants and text.startswith(name, at)), None)
-        if name is not None:
-            return _CONSTANTS[name], at + len(name)
-        try:
-            return json.JSONDecoder().raw_decode(text, at)
-        except ValueError:
-            return None
+            found[key], at = json.loads(value), end
+        return found, at
 
     def begun(self, text: str, at: int, tool: Tool) -> str:
         """Return the beginning of the JSON of the arguments that begin at a character, as far as the text has it, without the last brace.
 
         More text only adds to it.
         """
-        found: list[str] = []
-        members = _members(tool.parameters)
-        while True:
-            start = at + len(self.separator if found else "")
-            left = (k for k in members if text.startswith(self.before + k + self.between, start))
-            key = next(left, None) if text.startswith(self.separator if found else "", at) else None
-            if key is None:
-                return "{" + ", ".join(found)
-            at = start + len(self.before + key + self.between)
-            value, end = self._begun_value(text, at, members[key])
-            found.append(f"{json.dumps(key, ensure_ascii=False)}: {value}")
-            if end is None or not text.startswith(self.after, end):
-                return "{" + ", ".join(found)
-            at = end + len(self.after)
+        found = (f"{json.dumps(key, ensure_ascii=False)}: {value}" for key, value, _ in self._read(text, at, tool))
+        return "{" + ", ".join(found)
 
-    def _begun_value(self, text: str, at: int, schema: Any) -> tuple[str, int | None]:
-        """Return the beginning of a value as JSON, and the index after it; None if it may go on."""
+    def _read(self, text: str, at: int, tool: Tool) -> Iterator[tuple[str, str, int | None]]:
+        """Yield the key of each member, its value as JSON, and the index after it: None for the last one, if it is cut."""
+        left, separator, end = _members(tool.parameters), "", at
+        while text.startswith(separator, end):
+            at = end + len(separator)
+            key = next((key for key in left if text.startswith(self.before + key + self.between, at)), None)
+            if key is None:
+                return
+            value, stop = self._read_value(text, at + len(self.before + key + self.between), left.pop(key))
+            if stop is None or not text.startswith(self.after, stop):
+                yield key, value, None
+                return
+            end, separator = stop + len(self.after), self.separator
+            yield key, value, end
+
+    def _read_value(self, text: str, at: int, schema: Any) -> tuple[str, int | None]:
+        """Return a value as JSON, and the index after it; None if it may go on, and then the beginning of the JSON."""
         if self.quote is not None and _is_text(schema):
             start, mark = at + len(self.quote), self.quote or self.after
             end = text.find(mark, start)
@@ -179,7 +162,8 @@ class ArgumentForm:
             _, end = json.JSONDecoder().raw_decode(text, at)
         except ValueError:
             return text[at:], None
-        may_go_on = text[at] in "-0123456789" and text[end : end + 1] in _IN_NUMBERS
+        is_followed = bool(self.after) and text.startswith(self.after, end)
+        may_go_on = text[at] in "-0123456789" and text[end : end + 1] in _IN_NUMBERS and not is_followed
         return text[at:end], None if may_go_on else end
 
     def written(self, arguments: Mapping[str, Any]) -> str:
