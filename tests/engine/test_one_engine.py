@@ -410,7 +410,7 @@ def test_two_hundred_random_calls(family: str, limit: int, seed: int) -> None:
         machine.infer,
         machine.infer,
         lambda: machine.sample(at=int_below(6), append=bool(int_below(2))),
-        lambda: machine.fork(at=int_below(6), to=int_below(6), same=bool(int_below(2))),
+        lambda: machine.fork(at=int_below(6), to=int_below(6), count=int_below(3) or None, same=bool(int_below(2))),
         lambda: machine.rewind(at=int_below(6), n=int_below(6)),
         lambda: machine.mark(at=int_below(6)),
         lambda: machine.rewind_to(at=int_below(6), which=int_below(3)),
