@@ -18,7 +18,8 @@ from tests.fuzz import chains, masks
 
 def main() -> int:
     """Run the command; the number of different findings."""
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=(__doc__ or "").split("\n")[0])
+    keep_lines = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__, formatter_class=keep_lines)
     parser.add_argument("what", choices=["masks", "chains"])
     parser.add_argument("--minutes", type=float, default=10)
     parser.add_argument("--count", type=int, help="the most languages or chains")
