@@ -89,7 +89,8 @@ def _sampler(request: ChatRequest | CompletionRequest) -> Any:
         "presence_penalty": request.presence_penalty,
     }
     if request.temperature != 0:
-        given |= {name: getattr(request, name) for name in ("temperature", "top_k", "top_p", "min_p")}
+        top_k = request.top_k if request.top_k is not None and request.top_k > 0 else None
+        given |= {"top_k": top_k} | {name: getattr(request, name) for name in ("temperature", "top_p", "min_p")}
     make = samplers.greedy if request.temperature == 0 else samplers.multinomial
     try:
         return make(**{name: value for name, value in given.items() if value is not None})

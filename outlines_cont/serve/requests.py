@@ -100,7 +100,7 @@ class Sampling(Strict):
     seed: int | None = None
     stream: bool | None = None
     user: str | None = None
-    top_k: int | None = Field(None, ge=1)
+    top_k: int | None = Field(None, ge=-1)  # 0 and -1 are all tokens, as in vLLM
     min_p: float | None = Field(None, ge=0, le=1)
     repetition_penalty: float | None = Field(None, ge=0.001, le=1_000)
     structured_outputs: StructuredOutputs | None = None

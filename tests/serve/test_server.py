@@ -19,7 +19,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel, ConfigDict
 
 import fsm
-from outlines_cont import Chat, Thinking, continuous, generate, models, samplers
+from outlines_cont import Chat, Guidance, Thinking, continuous, generate, models, policies, samplers
 from tests.chat_models import chat_model
 from tests.serve.running import Running
 
@@ -102,6 +102,41 @@ def test_a_drawn_reply_is_that_of_its_seed(served: Running) -> None:
     reply = served.client.chat.completions.create(model="tiny", messages=ASKED, n=3, **options)  # type: ignore[call-overload]
     assert [choice.message.content for choice in reply.choices] == texts
     assert [choice.index for choice in reply.choices] == [0, 1, 2]
+
+
+HELLO = "Message: Hello, this is"
+NEGATIVE = "Message: Good morning.\n"
+DRAWN: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
+    ({"top_k": 2}, {"top_k": 2}, {}),
+    ({"min_p": 0.3}, {"min_p": 0.3}, {}),
+    ({"top_p": 0.5}, {"top_p": 0.5}, {}),
+    ({"repetition_penalty": 1.8}, {"repetition_penalty": 1.8}, {}),
+    ({"frequency_penalty": 1.5}, {"frequency_penalty": 1.5}, {}),
+    ({"presence_penalty": 1.5}, {"presence_penalty": 1.5}, {}),
+    ({"logit_bias": {"65": 30.0}}, {"logit_bias": {65: 30.0}}, {}),
+    ({"guidance": {"negative_prompt": NEGATIVE, "scale": 3.0}}, {}, {"guidance": Guidance(NEGATIVE, 3.0)}),
+    ({"ban": ["e"]}, {}, {"policies": [policies.ban(["e"])]}),
+    ({"stop": ["e"]}, {}, {"stop_at": ["e"]}),
+]
+"""Fields of a request, and the options of a sampler and of a call that are the same."""
+
+
+@pytest.mark.parametrize(("fields", "drawn", "options"), DRAWN, ids=lambda value: "".join([*value][-1:]))
+def test_a_field_does_what_the_option_does(served: Running, fields: dict[str, Any], drawn: dict[str, Any], options: dict[str, Any]) -> None:
+    write = continuous(generate.regex(served.model, "[a-z ]{20}", sampler=samplers.multinomial(temperature=2.0, **drawn)))
+    state = write(HELLO, rng=5, max_tokens=20, **options)
+    form = {"structured_outputs": {"regex": "[a-z ]{20}"}}
+    asked = {"model": "tiny", "prompt": HELLO, "seed": 5, "temperature": 2, "max_tokens": 20, **form}
+    reply = httpx.post(f"{served.url}/v1/completions", json=asked | fields).json()
+    assert reply["choices"][0]["text"] == state.generated
+    assert httpx.post(f"{served.url}/v1/completions", json=asked).json()["choices"][0]["text"] != state.generated
+
+
+@pytest.mark.parametrize("top_k", [0, -1])
+def test_no_top_k_has_the_numbers_of_vllm(served: Running, top_k: int) -> None:
+    asked = {"model": "tiny", "prompt": HELLO, "seed": 5, "max_tokens": 20}
+    texts = [httpx.post(f"{served.url}/v1/completions", json=asked | more).json()["choices"][0]["text"] for more in ({"top_k": top_k}, {})]
+    assert texts[0] == texts[1]
 
 
 def test_a_pydantic_model_is_parsed(served: Running) -> None:
