@@ -189,11 +189,8 @@ class Chat(Immutable):
         self,
         reply: Generator | str | None = None,
         *,
-        tools: Sequence[Any] | None = None,
-        tool_choice: str | Sequence[str] = "auto",
-        max_calls: int | None = None,
         rng: Rng = None,
-        **options: Unpack[PieceOptions],
+        **options: Unpack[ReplyOptions],
     ) -> Self:
         """Return the conversation with a reply.
 
@@ -204,12 +201,8 @@ class Chat(Immutable):
         Args:
             reply: the generator of the reply, such as `generate.text(model)`; or a text, as an example. None is free text, and
                 calls if the conversation has tools.
-            tools: the tools that may be called from now on, as in `Chat(model, tools=...)`; None leaves them unchanged.
-            tool_choice: `"auto"`, text or calls; `"none"`, text; `"required"`, calls; the name of the tool that is called; or a list of
-                names, of which one is called, and `"auto"` among them for text or calls.
-            max_calls: the most calls of the reply; None for as many as the form of the model allows.
             rng: a seed; None continues the random stream of the conversation.
-            **options: `max_tokens`, `stop_at` and the others of `PieceOptions`.
+            **options: `tools`, `tool_choice`, `max_calls` and those of a call of a generator; see `ReplyOptions`.
 
         Raises:
             ChatError: there is no message to reply to, or the template rejects them.
@@ -221,28 +214,20 @@ class Chat(Immutable):
                 return self.message({"role": "assistant", "content": reply})
             added = self.model.tokenizer.encode_inside(reply, self.state.rows[0][0].token_ids) if reply else []
             return self._with_extended_reply(reply, None, self.state + added if reply else self.state)
-        (chat,) = self.replies(
-            [self], reply, tools=tools, tool_choice=tool_choice, max_calls=max_calls, rng=rng, **options
-        )
+        (chat,) = self.replies([self], reply, rng=rng, **options)
         return chat
 
     def resume(
         self,
         generator: Generator,
-        *,
-        tools: Sequence[Any] | None = None,
-        tool_choice: str | Sequence[str] = "auto",
-        max_calls: int | None = None,
-        **options: Unpack[PieceOptions],
+        **options: Unpack[ReplyOptions],
     ) -> Self:
         """Return the conversation with more of a reply that was cut, constraint included, as if it had not been cut.
 
         Args:
             generator: the one that has begun the reply.
-            tools: those of the reply, if they were given to it; in a conversation with tools free text may call anyway.
-            tool_choice: that of the reply.
-            max_calls: that of the reply.
-            **options: as in `continuous(generator).resume`: `max_tokens` is the most tokens to add now.
+            **options: as in `continuous(generator).resume`: `max_tokens` is the most tokens to add now; `tool_choice` and `max_calls` those
+                of the reply, and `tools` if they were given to it.
 
         Raises:
             ChatError: the last message is not a reply that was cut, or it contains calls.
@@ -256,14 +241,13 @@ class Chat(Immutable):
             )
         _check(self, generator)
         state = self.state
-        choice = _ToolChoice(tool_choice, max_calls)
-        (chat,), maker, options = _begin([self], generator, tools, choice, options, resumes=True)
+        (chat,), maker, checked = _begin([self], generator, options, resumes=True)
         piece = state.rows[0][0].piece
         if chat._format.tools and (piece is None or piece.source != maker.source):
-            maker = _reply_maker(chat, generator, choice, begins=chat._is_one_piece)
-        if tools is not None:
+            maker = _reply_maker(chat, generator, _ToolChoice.of(options), begins=chat._is_one_piece)
+        if options.get("tools") is not None:
             chat = chat._copy_with(state=state)
-        return chat._replied(maker, Call(maker, state, Options.of(options), resume=True).finished_state())
+        return chat._replied(maker, Call(maker, state, checked, resume=True).finished_state())
 
     @classmethod
     def replies(
@@ -271,20 +255,14 @@ class Chat(Immutable):
         chats: Sequence[Self],
         generator: Generator | None = None,
         *,
-        tools: Sequence[Any] | None = None,
-        tool_choice: str | Sequence[str] = "auto",
-        max_calls: int | None = None,
         rng: Rng = None,
-        **options: Unpack[PieceOptions],
+        **options: Unpack[ReplyOptions],
     ) -> list[Self]:
         """Return each conversation with a reply; all run in one batch.
 
         Args:
             chats: conversations with one model.
             generator: as in `assistant`.
-            tools: as in `assistant`.
-            tool_choice: as in `assistant`.
-            max_calls: as in `assistant`.
             rng: a seed, or a list with one per conversation.
             **options: as in `assistant`.
 
@@ -293,13 +271,13 @@ class Chat(Immutable):
         """
         if not chats:
             return []
-        chats, maker, options = _begin(chats, generator, tools, _ToolChoice(tool_choice, max_calls), options)
+        chats, maker, checked = _begin(chats, generator, options)
         messages = [chat._format.tool_messages for chat in chats]
         if isinstance(maker, ReplyMaker) and any(one != messages[0] for one in messages):
             raise OptionError(
                 "expected conversations with the same tools. Give them to the call: `tools=[...]`.", "tools"
             )
-        call = Call(maker, [chat.state for chat in chats], Options.of(options), rng=rng)
+        call = Call(maker, [chat.state for chat in chats], checked, rng=rng)
         done = call.finished_state().best()
         entries = zip(chats, done.rows, done.seeds, strict=True)
         return [chat._replied(maker, SequenceState(done.model, (group,), seed)) for chat, group, seed in entries]
@@ -308,14 +286,11 @@ class Chat(Immutable):
         self,
         generator: Generator | None = None,
         *,
-        tools: Sequence[Any] | None = None,
-        tool_choice: str | Sequence[str] = "auto",
-        max_calls: int | None = None,
         top: int = 0,
         retract: bool = False,
         partial: bool = False,
         rng: Rng = None,
-        **options: Unpack[PieceOptions],
+        **options: Unpack[ReplyOptions],
     ) -> ChatStream[Self]:
         """Generate a reply, and yield events with its new text after each step.
 
@@ -329,9 +304,6 @@ class Chat(Immutable):
 
         Args:
             generator: as in `assistant`.
-            tools: as in `assistant`.
-            tool_choice: as in `assistant`.
-            max_calls: as in `assistant`.
             top: in events, this number of the most probable tokens for each drawn one.
             retract: report text immediately, though a stop text may still remove it; not in a reply that may call.
             partial: add the partial value of a generator of JSON to the events.
@@ -345,7 +317,7 @@ class Chat(Immutable):
             OutlinesContError: as in `assistant`, for arguments that can be checked immediately.
             OptionError: `retract` in a reply that may call.
         """
-        (chat,), maker, options = _begin([self], generator, tools, _ToolChoice(tool_choice, max_calls), options)
+        (chat,), maker, checked = _begin([self], generator, options)
         if retract and isinstance(maker, ReplyMaker):
             raise OptionError(
                 "expected no `retract` in a reply that may call, whose text is held back where it may begin a call. Omit it.",
@@ -357,7 +329,7 @@ class Chat(Immutable):
             assert isinstance(maker.constraint, ReplyConstraint)
             calls = OpenCalls(chat._format.form, chat._format.tools, chat._num_calls, maker.constraint.marker)
         shown = StreamOptions(True, top, retract, partial)
-        call = Call(maker, chat.state, Options.of(options), rng=rng)
+        call = Call(maker, chat.state, checked, rng=rng)
         return ChatStream(call, shown, partial_call(chat._replied, maker), calls)
 
     def fork(self, n: int, *, same: bool = False, feed: bool = True) -> list[Self]:
@@ -574,15 +546,30 @@ class Chat(Immutable):
         return turns[:-1], turns[-1]
 
 
-def with_ends(options: PieceOptions, chats: Sequence[Chat]) -> PieceOptions:
+def with_ends(options: Options, chats: Sequence[Chat]) -> Options:
     """Return the options of a call with what a template decides: the tokens that it writes after a reply are further `stop_token_ids`,
     and its marks are those of thoughts.
     """
-    thinking = Thinking.of(options.get("thinking"))
-    if thinking is not None:
-        options = {**options, "thinking": thinking.with_marks(chats[0]._format.template)}
+    thinking = options.thinking
+    if isinstance(thinking, Thinking):
+        thinking = thinking.with_marks(chats[0]._format.template)
     ends = {end for chat in chats for end in chat._format.template.end_token_ids}
-    return {**options, "stop_token_ids": (*options.get("stop_token_ids", ()), *sorted(ends))}
+    return replace(options, thinking=thinking, stop_token_ids=(*options.stop_token_ids, *sorted(ends)))
+
+
+class ReplyOptions(PieceOptions, total=False):
+    """The options of a reply, all of them optional; the others are those of a call of a generator.
+
+    Attributes:
+        tools: the tools that may be called from now on, as in `Chat(model, tools=...)`; None leaves them unchanged.
+        tool_choice: `"auto"`, text or calls; `"none"`, text; `"required"`, calls; the name of the tool that is called; or a list of
+            names, of which one is called, and `"auto"` among them for text or calls.
+        max_calls: the most calls of the reply; None for as many as the form of the model allows.
+    """
+
+    tools: Sequence[Any] | None
+    tool_choice: str | Sequence[str]
+    max_calls: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -591,6 +578,11 @@ class _ToolChoice:
 
     choice: str | Sequence[str] = "auto"
     max_calls: int | None = None
+
+    @classmethod
+    def of(cls, options: ReplyOptions) -> Self:
+        """Return the choice among the options of a reply."""
+        return cls(options.get("tool_choice", "auto"), options.get("max_calls"))
 
     def tools_of(self, chat: Chat) -> tuple[Tool, ...]:
         """Return the tools of a conversation that may be called; raise `OptionError` for a choice that it does not have."""
@@ -616,13 +608,12 @@ class _ToolChoice:
 def _begin(
     chats: Sequence[ChatT],
     generator: Generator | None,
-    tools: Sequence[Any] | None,
-    choice: _ToolChoice,
-    options: PieceOptions,
+    options: ReplyOptions,
     *,
     resumes: bool = False,
-) -> tuple[Sequence[ChatT], PieceMaker, PieceOptions]:
+) -> tuple[Sequence[ChatT], PieceMaker, Options]:
     """Return the arguments of a reply, checked; with a `ReplyMaker` if it may call: if tools were given to it, or if its text is free."""
+    choice, tools = _ToolChoice.of(options), options.get("tools")
     if tools is not None:
         chats = [chat._copy_with(format=chat._format.with_tools(tools)) for chat in chats]
     chosen = generate.text(chats[0].model) if generator is None else generator
@@ -630,16 +621,17 @@ def _begin(
         _check(chat, chosen)
     if chosen.shown_schema:
         chats = [chat._showing(chosen.shown_schema) for chat in chats]
-    thinking = chosen.thinking_of(Options.of(options))
-    if thinking is not None:
-        options = {**options, "thinking": thinking}
+    own = ReplyOptions.__annotations__.keys() - PieceOptions.__annotations__.keys()
+    checked = Options.of({name: value for name, value in options.items() if name not in own})
+    thinking = chosen.thinking_of(checked)
+    checked = with_ends(checked if thinking is None else replace(checked, thinking=thinking), chats)
     may_call = choice.tools_of(chats[0]) and (tools or choice.must_call or chosen.constraint is None)
     if may_call:
         begins = chats[0]._is_one_piece if resumes else not chats[0]._is_reply
-        return chats, _reply_maker(chats[0], chosen, choice, begins=begins), with_ends(options, chats)
+        return chats, _reply_maker(chats[0], chosen, choice, begins=begins), checked
     if thinking is None:
         chats = [chat._behind_head() for chat in chats]
-    return chats, chosen, with_ends(options, chats)
+    return chats, chosen, checked
 
 
 def _reply_maker(

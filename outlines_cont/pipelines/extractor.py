@@ -34,7 +34,7 @@ from outlines_cont.engine.window import Room, Window
 from outlines_cont.errors import IncompleteOutput, OptionError, OutlinesContError
 from outlines_cont.events.event import StreamOptions
 from outlines_cont.generation.call import Call
-from outlines_cont.generation.options import Options, PieceOptions
+from outlines_cont.generation.options import Options
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.prompt import Item
 from outlines_cont.generation.stream import RunEvents
@@ -246,11 +246,11 @@ class Extractor:
         """The columns of the records."""
         self._make_prompt, self._source, self.needed = self._prompt_of(prompt, chat, allow_missing)
         voter = sampler if getattr(sampler, "needs_random", False) else samplers.multinomial()
-        limit: PieceOptions = {"max_tokens": max_tokens, "thinking": thinking}
         make = partial(generate.json, model, self.schema.schema, draft=draft, **options)
         self._generator = make(sampler=sampler)
         self._voter = make(sampler=voter) if samples else None
-        self._options = Options.of(with_ends(limit, [chat]) if chat is not None else limit)
+        checked = Options.of({"max_tokens": max_tokens, "thinking": thinking})
+        self._options = checked if chat is None else with_ends(checked, [chat])
         self._seed, self._samples, self._is_scored = seed, samples, is_scored
         self._room = Room(batch_size)
 
