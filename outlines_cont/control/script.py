@@ -111,6 +111,14 @@ class JournalEntry:
     value: Any = None
     error: Exception | None = None
 
+    @classmethod
+    def of(cls, request: str, act: Callable[[], Any]) -> JournalEntry:
+        """Return the entry whose answer is what `act` returns, or raises."""
+        try:
+            return cls(request, act())
+        except Exception as error:
+            return cls(request, error=error)
+
     def answer(self) -> Any:
         """Return a copy of the value, or raise the error."""
         if self.error is not None:
@@ -155,13 +163,8 @@ class Journal:
 
     def once(self, request: str, act: Callable[[], T]) -> T:
         """Return the recorded answer; if there is none, call `act` and record its result or error."""
-        if self.is_replaying:
-            entry = self.next(request)
-        else:
-            try:
-                entry = self.add(JournalEntry(request, copy.deepcopy(act())))
-            except Exception as error:
-                entry = self.add(JournalEntry(request, error=error))
+        is_known = self.is_replaying
+        entry = self.next(request) if is_known else self.add(JournalEntry.of(request, lambda: copy.deepcopy(act())))
         answer: T = entry.answer()
         return answer
 
@@ -339,19 +342,17 @@ class ScriptDriver(ForkDriver):
     def _answer(self, view: ForkView) -> JournalEntry:
         """Return the answer to the request for which the model ran."""
         request, self._awaited = self._awaited, None
-        value: Any = None
-        error = view.error
-        if error is None:
-            try:
-                if isinstance(request, Wait):
-                    value = self._values(request.names)
-                else:
-                    assert isinstance(request, Gen)
-                    assert view.outcome is not None
-                    value = self._generated_text(request, view.outcome)
-            except Exception as failure:
-                error = failure
-        return self.journal.add(JournalEntry(repr(request), value, error))
+
+        def value() -> Any:
+            if view.error is not None:
+                raise view.error
+            if isinstance(request, Wait):
+                return self._values(request.names)
+            assert isinstance(request, Gen)
+            assert view.outcome is not None
+            return self._generated_text(request, view.outcome)
+
+        return self.journal.add(JournalEntry.of(repr(request), value))
 
     def _values(self, names: Sequence[str]) -> list[Any]:
         return [self.shared.get(name) for name in names]
