@@ -148,7 +148,7 @@ class Automaton:
 
     def check(self, state: int) -> None:
         """Raise `UnknownState` unless `state` is a live state of this automaton, `TypeError` where it is not an integer."""
-        if not isinstance(state, int | np.integer):
+        if type(state) is not int and not isinstance(state, int | np.integer):
             raise TypeError(
                 f"expected one state, an int, received {state!r}. States come from `initial_state` and `next_state`; rows of a batch have "
                 "one each."

@@ -192,12 +192,9 @@ class Derivatives:
                 target, count = self._read_head(head, text[: max(_num_leading(text, others), 1)])
                 return nodes.concat(target, tail), count
         limit, text = work.done() + self.max_step, self._read_at_once(node, text)
-        if self._stepped(node, text):
-            target = nodes.folded(
-                node, lambda top: self._stepped(top, text), lambda top, got: self._after(top, got, text), {}
-            )
-        else:
-            target = self._after(node, [], text)
+        target = nodes.folded(
+            node, lambda top: self._stepped(top, text), lambda top, got: self._after(top, got, text), {}
+        )
         if work.done() > limit:
             raise self._heavy_step()
         return target, len(text)
@@ -235,8 +232,8 @@ class Derivatives:
                     text = text[: len(args[0])]
             elif kind in _OF_WORDS and not head.nullable:
                 table, *_, lo, hi, depth = args
-                lo, hi, _, position = nodes.narrowed(text, 0, table.words, lo, hi, depth)
-                text = text[:position] if lo < hi else text
+                lo, hi, end = nodes.narrowed(text, table.words, lo, hi, depth)
+                text = text[: end - depth] if lo < hi else text
             elif kind is Kind.REPEAT:
                 text = text[: max(self._num_iterations(head, tail, text), 1)]
             elif kind in _BOOLEAN:
@@ -264,6 +261,8 @@ class Derivatives:
         kind, args = node.kind, node.args
         if kind is Kind.CONCAT and args[0].kind is not Kind.LITERAL:
             return args if args[0].nullable and len(text) == 1 else args[:1]
+        if kind is Kind.CHECK:
+            return args[:1]
         return args if kind in _BOOLEAN and (len(text) > 1 or node not in self._arcs) else ()
 
     def _after(self, node: Node, values: list[Node], text: bytes) -> Node:
@@ -278,7 +277,7 @@ class Derivatives:
             target = EPSILON if len(text) > 1 else self._target(args[0], text[0])
             return nodes.concat(target, nodes.fewer(node, len(text)))
         if kind in _OF_WORDS and not node.nullable:
-            lo, hi, depth, _ = nodes.narrowed(text, 0, args[0].words, *args[-3:])
+            lo, hi, depth = nodes.narrowed(text, args[0].words, *args[-3:])
             if kind is Kind.WORDS:
                 return nodes.word_range(args[0], lo, hi, depth)
             return field_range(args[0], args[1], lo, hi, depth)
@@ -286,6 +285,8 @@ class Derivatives:
             return self._target(node, text[0])
         if kind is Kind.ALTERNATION:
             return nodes.alternation(values)
+        if kind is Kind.CHECK:
+            return values[0]
         return nodes.intersection(values) if kind is Kind.INTERSECTION else nodes.complement(values[0])
 
     def _target(self, node: Node, byte: int) -> Node:

@@ -231,6 +231,8 @@ def byte_range(first: int, last: int) -> Node:
 
 def literal(text: bytes) -> Node:
     """Exactly this text, which may be empty."""
+    if 0 < len(text) <= MAX_LITERAL:
+        return intern(Kind.LITERAL, (text,), False)
     node = EPSILON
     for start in reversed(range(0, len(text), MAX_LITERAL)):
         piece = intern(Kind.LITERAL, (text[start : start + MAX_LITERAL],), False)
@@ -269,20 +271,23 @@ def split_words(word_list: WordList, lo: int, hi: int, depth: int) -> Iterator[t
         yield byte, word_range(word_list, first, last, depth + 1)
 
 
-def narrowed(
-    data: bytes, position: int, texts: Sequence[bytes], lo: int, hi: int, depth: int
-) -> tuple[int, int, int, int]:
-    """Narrow the sorted texts lo..hi, equal in their first `depth` bytes, by bytes of `data`, while several are left and none of them ends.
+def narrowed(text: bytes, words: Sequence[bytes], lo: int, hi: int, depth: int) -> tuple[int, int, int]:
+    """Narrow the sorted words lo..hi, equal in their first `depth` bytes, by a text; it ends where one of them does.
 
     Returns:
-        The new lo, hi and depth, and the position after the last byte that was read. Cost: two bisections per byte.
+        The new lo, hi and depth; lo equals hi where no word is left. Cost: two bisections for each byte that several words have.
     """
-    while position < len(data) and hi - lo > 1 and len(texts[lo]) > depth:
-        before, byte = texts[lo][:depth], data[position]
-        lo = bisect_left(texts, before + bytes((byte,)), lo, hi)
-        hi = hi if byte == 255 else bisect_left(texts, before + bytes((byte + 1,)), lo, hi)
-        depth, position = depth + 1, position + 1
-    return lo, hi, depth, position
+    end = depth + len(text)
+    while depth < end and hi - lo > 1 and len(words[lo]) > depth:
+        before, byte = words[lo][:depth], text[depth - end]
+        lo = bisect_left(words, before + bytes((byte,)), lo, hi)
+        hi = hi if byte == 255 else bisect_left(words, before + bytes((byte + 1,)), lo, hi)
+        depth += 1
+    if hi - lo == 1 and depth < end:
+        word, begun = words[lo], depth
+        depth = min(end, len(word))
+        lo += not text.startswith(word[begun:depth], begun - end + len(text))
+    return lo, hi, depth
 
 
 def first_and_rest(node: Node) -> tuple[Node, Node]:
@@ -798,13 +803,19 @@ def folded(
     known: dict[Node, Value],
 ) -> Value:
     """Compute `combine` of a term and of the values of its `parts`, bottom up, without recursion; `known` is the memo of all values."""
-    stack = [] if root in known else [root]
+    stack = [] if root in known else [(root, parts(root))]
     while stack:
-        below = parts(stack[-1])
-        missing = [part for part in below if part not in known]
-        stack += missing
-        if not missing:
-            top = stack.pop()
+        top, below = stack[-1]
+        size = len(stack)
+        for part in below:
+            if part not in known:
+                deeper = parts(part)
+                if deeper:
+                    stack.append((part, deeper))
+                else:
+                    known[part] = combine(part, [])
+        if len(stack) == size:
+            stack.pop()
             known[top] = combine(top, [known[part] for part in below])
     return known[root]
 

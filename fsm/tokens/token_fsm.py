@@ -340,7 +340,7 @@ class TokenFSM:
         return self._spelling is None or self._spelling.can_end(state)
 
     def _token(self, token_id: int) -> bytes | None:
-        if not isinstance(token_id, int | np.integer):
+        if type(token_id) is not int and not isinstance(token_id, int | np.integer):
             raise TypeError(f"expected one token id, an int, received {token_id!r}. Feed tokens one after the other.")
         return self.vocabulary.spelled[token_id] if 0 <= token_id < len(self.vocabulary) else None
 
