@@ -490,18 +490,19 @@ class Derivatives:
 
     def _search(self, root: Node, alphabet: int) -> bool:
         """Best-first search for a text of `root`: a short one of sets of alternatives, which compares equal languages in few states, one of
-        single alternatives, of which there may be far fewer than of their sets, and a long one of sets.
+        single alternatives, of which there may be far fewer than of their sets, and a long one of sets. All three together may take
+        ten steps of work for each of `max_search` states.
         """
-        few = min(_FEW_STATES, self.max_search)
+        few, limit = min(_FEW_STATES, self.max_search), work.done() + 10 * max(self.max_search, 2 * _FEW_STATES)
         for most, takes_sets in ((few, self._by_sets), (self.max_search, False), (self.max_search, True)):
-            found = self._search_within(root, alphabet, most, takes_sets)
+            found = self._search_within(root, alphabet, most, takes_sets, limit)
             if found is not None:
                 return found
-        problem = f"the search for a text of an intersection or a negation has met {self.max_search:,} states without an answer"
+        problem = f"the search for a text of an intersection or negation has no answer after {self.max_search:,} states or much work"
         raise exceeded("max_search", self.max_search, problem)
 
-    def _search_within(self, root: Node, alphabet: int, max_states: int, takes_sets: bool) -> bool | None:
-        """Search by the estimated length of the rest; None where that takes more states."""
+    def _search_within(self, root: Node, alphabet: int, max_states: int, takes_sets: bool, limit: int) -> bool | None:
+        """Search by the estimated length of the rest; None where that takes more states, or more work than up to `limit`."""
         memo, distance = self._inhabited, self._distances.of
         came_from: dict[Node, Node | None] = {root: None}
         if root.nullable:
@@ -510,19 +511,18 @@ class Derivatives:
         queue = [(0, 0, root)]
         while queue:
             _, _, node = heappop(queue)
-            if len(came_from) > max_states:
-                return None
             targets = [(target, node) for mask, target in self.arcs(node) if mask & alphabet]
             for target, before in targets:
                 if target in came_from or memo.get((target, alphabet)) is False:
                     continue
-                if len(came_from) > max_states:  # the alternatives of one target may be more
+                if len(came_from) > max_states or work.done() > limit:  # by the alternatives of one target, too
                     return None
                 came_from[target] = before
                 if target.nullable or self._known(target, alphabet):
                     self._is_found(target, came_from, alphabet)
                     return True
                 members = () if takes_sets else members_of(target)
+                work.add(len(members))
                 targets += [(member, target) for member in members]
                 if not members:
                     heappush(queue, (distance(target), len(came_from), target))

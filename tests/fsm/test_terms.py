@@ -15,9 +15,9 @@ from pydantic import BaseModel
 import fsm
 from fsm import Expression, choice, json_schema, regex, types
 from fsm.automaton.lazy_dfa import Automaton, as_loop
-from fsm.errors import clip
+from fsm.errors import BudgetExceeded, clip
 from fsm.pattern.python_pattern import preferred_texts
-from fsm.terms import derivative
+from fsm.terms import derivative, work
 from fsm.terms import node as nodes
 from fsm.terms.derivative import ALL_BYTES, Derivatives
 from fsm.terms.distance import Distances
@@ -321,5 +321,12 @@ def test_a_search_is_bounded_within_the_alternatives_of_one_term(monkeypatch: py
     monkeypatch.setattr(derivative, "members_of", counted)
     ways = [[f"[{a}{chr(97 + i)}{chr(65 + j)}].*{a}{i}" for i in range(12)] for j, a in enumerate("pqrs")]
     root = nodes.intersection([regex(f"x(?:{'|'.join(some)})").node for some in ways])
-    assert Derivatives(by_sets=False)._search_within(root, ALL_BYTES, 300, False) is None
+    assert Derivatives(by_sets=False)._search_within(root, ALL_BYTES, 300, False, sys.maxsize) is None
     assert taken[0] <= 300
+
+
+def test_all_searches_for_one_text_together_are_bounded_in_work() -> None:
+    root, before = regex(r"(?:(?!.*a.{9}b)(?!.*c.{8}d).)*(?=.*a.{7}z)[a-d]{40}").node, work.done()
+    with pytest.raises(BudgetExceeded, match="no answer after 2,000 states"):
+        Derivatives(max_search=2_000).is_inhabited(root)
+    assert work.done() - before < 25_000
