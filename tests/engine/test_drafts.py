@@ -6,7 +6,7 @@ import gc
 import itertools
 import random
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -15,7 +15,6 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import fsm
 from outlines_cont import SequenceState, continuous, engine_of, generate, models, policies, samplers
 from outlines_cont.drafts.lookup import NgramIndex
 from outlines_cont.engine.drafting.costs import DraftingCosts, ForwardCosts
@@ -27,7 +26,7 @@ from outlines_cont.models import HuggingFaceModel
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.compose import PolicyState
 from outlines_cont.policies.policy import Policy, RowView
-from tests.fakes import EOS, VOCAB_SIZE, FakeTokenizer, random_model, random_network, saying, scripted_model
+from tests.fakes import EOS, VOCAB_SIZE, FakeTokenizer, random_model, random_network
 
 
 class Knows:
@@ -115,21 +114,6 @@ def test_a_text_is_token_for_token_the_one_without_a_draft(name: str, kind: str)
         assert meter.forwards < 24
 
 
-@pytest.mark.parametrize("family", ["gpt2", "mistral", "gemma3", "one by one"])
-def test_what_was_guessed_wrongly_is_taken_out_of_every_kind_of_cache(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Windows that count columns, positions that are learnt, rows that cannot run together."""
-    model, draft = (random_model("llama" if family == "one by one" else family) for _ in range(2))
-    if family == "one by one":
-        monkeypatch.setattr(HuggingFaceModel, "can_stack", property(lambda model: False))
-    generator = continuous(generate.text(model, sampler=samplers.multinomial(2, temperature=1.5)))
-    plain = generator(["the name", "a red and blue"], max_tokens=14, rng=5)
-    for guesses in (Knows(rows_of(plain), wrong_every=3), draft, a_model(1)):
-        drafted = generator(["the name", "a red and blue"], max_tokens=14, rng=5, draft=guesses)
-        assert written(plain) == written(drafted)
-        for row, other in zip(plain.rows[1], drafted.rows[1], strict=True):
-            assert row.logprobs == pytest.approx(other.logprobs, abs=1e-9)
-
-
 def test_what_is_said_of_tokens_is_the_same_in_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     model = steady(a_model(), monkeypatch)
     generator = generate.text(model, sampler=samplers.multinomial(temperature=1.5))
@@ -171,18 +155,6 @@ def test_a_token_without_a_choice_is_guessed_for_free(monkeypatch: pytest.Monkey
         drafted = generator("the name", rng=0, draft=Knows([rows_of(plain)[0][:4]]))
     assert written(plain) == written(drafted)
     assert (meter.forwards, meter.proposed_tokens, meter.accepted_tokens) == (1, 7, 7)
-
-
-def test_what_has_to_follow_is_guessed_as_the_tokenizer_spells_it() -> None:
-    """The text is known, and its spelling is not: the token that the tokenizer would take is a good guess."""
-    model = scripted_model(saying('{"name": "ab"}'))
-    generator = generate.json(model, {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]})
-    with model.meter() as plain:
-        assert generator("say>") == {"name": "ab"}
-    with model.meter() as meter:
-        assert generator("say>", draft="lookup") == {"name": "ab"}
-    assert meter.accepted_tokens <= meter.proposed_tokens
-    assert meter.forwards <= plain.forwards
 
 
 # -- where it is taken -------------------------------------------------------------------------------------------------
@@ -246,22 +218,6 @@ def test_every_call_takes_a_draft() -> None:
     assert continuous(plain).resume(state, draft="lookup").values == [[wanted]]
     stream = continuous(plain).stream("a", rng=1, draft="lookup")
     assert "".join(event.text for event in stream) == wanted
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        lambda model: generate.text(model, draft="lookup"),
-        lambda model: generate.regex(model, "a+", draft="lookup"),
-        lambda model: generate.choice(model, ["a", "b"], draft="lookup"),
-        lambda model: generate.json(model, {"type": "integer"}, draft="lookup"),
-        lambda model: generate.format(model, int, draft="lookup"),
-        lambda model: generate.cfg(model, 'start: "a"+', draft="lookup"),
-        lambda model: generate.fsm(model, fsm.regex("a+"), draft="lookup"),
-    ],
-)
-def test_every_generator_takes_a_draft(make: Callable[[HuggingFaceModel], Any]) -> None:
-    assert make(random_model()).draft == "lookup"
 
 
 def test_a_search_guesses_nothing() -> None:

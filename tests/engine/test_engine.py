@@ -52,31 +52,6 @@ def written(row: StateRow) -> list[int]:
     return list(row.token_ids[row.piece.start :]) if row.piece else []
 
 
-@pytest.mark.parametrize("family", ["llama", "gpt2", "mistral", "gemma3"])
-@pytest.mark.parametrize("apart", [0, 1, 3])
-def test_rows_that_join_at_different_steps_write_what_they_would_write_alone(family: str, apart: int) -> None:
-    model = random_model(family)
-    engine, jobs = Engine(model), []
-    for text in TEXTS:
-        jobs.append(job_of(model, text))
-        engine.submit(jobs[-1])
-        for _ in range(apart):
-            engine.step()
-    for text, row in zip(TEXTS, run(engine, *jobs), strict=True):
-        assert expected(model, text) == written(row)
-
-
-@pytest.mark.parametrize("budget", [1, 5, 24, 1000])
-def test_long_prompts_are_read_in_parts(budget: int) -> None:
-    model = random_model()
-    engine = Engine(model, max_batch_tokens=budget)
-    jobs = [job_of(model, text) for text in ("the name of the rose " * 4, "a", "the name")]
-    for job in jobs:
-        engine.submit(job)
-    for text, row in zip(("the name of the rose " * 4, "a", "the name"), run(engine, *jobs), strict=True):
-        assert expected(model, text) == written(row)
-
-
 def test_a_long_prompt_does_not_hold_up_those_that_write() -> None:
     model = random_model()
     engine = Engine(model, max_batch_tokens=4)
@@ -173,24 +148,6 @@ def test_a_call_that_is_cancelled_while_another_thread_reads_lets_its_rows_go() 
     assert engine.num_running == 0
 
 
-def test_threads_share_the_steps() -> None:
-    model = random_model("llama")
-    generator = continuous(generate.text(model))
-    alone = {text: generator(text, max_tokens=12).rows[0][0].token_ids for text in TEXTS}
-    found: dict[str, tuple[int, ...]] = {}
-
-    def write(text: str) -> None:
-        found[text] = generator(text, max_tokens=12).rows[0][0].token_ids
-
-    threads = [threading.Thread(target=write, args=(text,)) for text in TEXTS]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert alone == found
-    assert engine_of(model).num_running == 0
-
-
 def test_tasks_share_the_steps_and_streams_are_whole() -> None:
     model = random_model("llama")
     generator = generate.text(model)
@@ -208,28 +165,6 @@ def test_tasks_share_the_steps_and_streams_are_whole() -> None:
     assert alone == called == streams
     # One forward per step for all tasks, not one per task.
     assert meter.forwards < 2 * 9 * len(TEXTS) / 2
-
-
-def test_a_cancelled_task_frees_its_rows() -> None:
-    model = random_model("llama")
-    generator = continuous(generate.text(model))
-    engine = engine_of(model)
-
-    async def main() -> list[int]:
-        long = asyncio.create_task(generator.acall("the name of", max_tokens=200))
-        while engine.num_running == 0:
-            await asyncio.sleep(0.001)
-        short = asyncio.create_task(generator.acall("a", max_tokens=30))
-        await asyncio.sleep(0.01)
-        long.cancel()
-        state = await short
-        with pytest.raises(asyncio.CancelledError):
-            await long
-        return list(state.rows[0][0].token_ids)
-
-    alone = list(generator("a", max_tokens=30).rows[0][0].token_ids)
-    assert alone == asyncio.run(main())
-    assert engine.num_running == 0
 
 
 def test_a_task_that_is_cancelled_again_while_no_thread_is_free_frees_its_rows() -> None:
@@ -266,18 +201,6 @@ def budgeted(tokens: int) -> HuggingFaceModel:
     width = config.num_key_value_heads * config.hidden_size // config.num_attention_heads
     per_token = 2 * config.num_hidden_layers * width * network.dtype.itemsize
     return from_transformers(network, FakeTokenizer(), kv_budget_bytes=tokens * per_token)
-
-
-def test_rows_for_which_there_is_no_room_wait_and_one_that_is_too_large_fails_alone() -> None:
-    model = budgeted(140)
-    generator = continuous(generate.text(model))
-    state = generator(["the name of the rose " * 3] * 8, max_tokens=4)
-    assert state.errors == [[None]] * 8
-    assert len({row.token_ids for group in state.rows for row in group}) == 1
-    state = generator(["the name of the rose " * 25, "a"], max_tokens=4)
-    assert isinstance(state.errors[0][0], KVBudgetError)
-    assert state.errors[1][0] is None
-    assert generator("a", max_tokens=3).errors == [[None]]
 
 
 def test_rows_wait_for_room_only_while_others_run() -> None:

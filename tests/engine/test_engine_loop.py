@@ -257,20 +257,6 @@ def test_a_policy_that_forks_is_refused_and_the_other_rows_go_on(num_others: int
     assert _ids("a") + greedy_ids(random_model(), _ids("a"), 8) == list(good.token_ids)
 
 
-def test_an_exception_in_a_policy_ends_its_row_alone() -> None:
-    model = random_model()
-
-    def plan(state: int, row: RowView) -> list[Branch]:
-        if state == 3:
-            raise RuntimeError("broken policy")
-        return _free(state, row)
-
-    bad, good = _write(model, [_ids("the"), _ids("a")], [[Planned(plan)], [Planned(_free)]])
-    assert (bad.finish_reason, str(bad.error)) == ("error", "broken policy")
-    assert _ids("the") + greedy_ids(model, _ids("the"), 3) == list(bad.token_ids)
-    assert _ids("a") + greedy_ids(model, _ids("a"), 8) == list(good.token_ids)
-
-
 @pytest.mark.parametrize("value", [float("nan"), float("inf")])
 def test_logits_that_are_no_distribution_end_their_row_alone(value: float) -> None:
     healthy = saying("abc")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from functools import cache
@@ -171,21 +172,24 @@ def test_parts_that_are_saved_and_loaded_are_the_whole(name: str, tmp_path: Path
 @pytest.mark.parametrize("retract", [False, True])
 def test_events_tell_what_a_call_writes(name: str, retract: bool) -> None:
     stream = writing(name).stream(PROMPTS, rng=SEEDS, retract=retract, **options_of(name))
-    told: dict[tuple[int, int], tuple[str, list[int]]] = {}
+    told: dict[tuple[int, int], list[int]] = {}
+    texts: dict[tuple[int, int, bool], str] = defaultdict(str)
     for event in stream:
         assert retract or not event.retract
-        shown, ids = told.get((event.batch, event.sample), ("", []))
-        shown = shown[: len(shown) - event.retract] + event.text * (not event.is_thought)
-        told[event.batch, event.sample] = shown, [*ids[: len(ids) - event.retract_tokens], *event.token_ids]
+        assert not (event.is_thought and event.finish_reason)
+        key, ids = (event.batch, event.sample, event.is_thought), told.get((event.batch, event.sample), [])
+        texts[key] = texts[key][: len(texts[key]) - event.retract] + event.text
+        told[event.batch, event.sample] = [*ids[: len(ids) - event.retract_tokens], *event.token_ids]
     compare(name, rows_of(stream.state))
     assert stream.state == whole(name)
-    for (batch, sample), (shown, ids) in told.items():
+    for (batch, sample), ids in told.items():
+        assert texts[batch, sample, True] == (stream.state.thoughts[batch][sample] or "")
         row = whole(name).rows[batch][sample]
         assert row.piece is not None
         start = row.piece.start if row.piece.thoughts is None else row.piece.thoughts.start
         assert [*row.token_ids[start:]] == ids
         data = stream.state.tokenizer.text_bytes(row.token_ids[row.piece.start :])[row.piece.healed :]
-        assert data.decode(errors="replace") == shown
+        assert data.decode(errors="replace") == texts[batch, sample, False]
 
 
 @each("healing", "bans with alternatives")  # what is not healed yet, and what was tried, is no part of a piece that is resumed

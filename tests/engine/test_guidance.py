@@ -20,8 +20,6 @@ from outlines_cont.engine.guidance import guided_logits
 from outlines_cont.errors import ContextLengthError, EmptyPrompt, IncompleteOutput, InvalidLogits, KVBudgetError, OptionError, UnknownOption
 from outlines_cont.generation.options import Options
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.sampling import TokenCounts
-from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import RandomStream
 from tests.fakes import BOS, EOS, FakeTokenizer, random_model, random_network, recurrent_network, scripted_model
 from tests.oracle import ends_of, next_logits, rescored
@@ -156,72 +154,6 @@ def test_a_piece_that_was_cut_goes_on_as_if_it_had_not_been() -> None:
     assert cut.nbytes < 1.25 * generator("the name", rng=1, max_tokens=2).nbytes
 
 
-def test_a_new_piece_stands_behind_the_negative_prompt_alone() -> None:
-    model = random_model()
-    generator = continuous(generate.text(model))
-    first = generator("the name", max_tokens=3, guidance=GREEN)
-    second = generator(first, max_tokens=4, guidance=GREEN)
-    ids, negative = first.token_ids[0, 0].tolist(), ids_of(model, GREEN.negative_prompt)
-    found: list[int] = []
-    for _ in range(4):
-        found.append(int(by_hand(model, [*ids, *found], [*negative, *found], GREEN.scale)[3:-5].argmax()) + 3)
-    assert found == piece(second)
-
-
-def test_streams_plain_calls_and_best_of_draw_from_the_guided_law() -> None:
-    model = random_model()
-    generator = generate.text(model)
-    value = generator("the name", max_tokens=6, guidance=GREEN)
-    expected = model.tokenizer.decode(greedy_by_hand(model, "the name", GREEN, 6))
-    assert expected == value == "".join(generator.stream("the name", max_tokens=6, guidance=GREEN))
-    best = generate.text(model, sampler=samplers.best_of(3))
-    many = generate.text(model, sampler=samplers.multinomial(3))
-    drawn = continuous(many)("the name", max_tokens=4, rng=5, guidance=GREEN)
-    kept = continuous(best)("the name", max_tokens=4, rng=5, guidance=GREEN)
-    assert kept.token_ids[0, 0].tolist() == drawn.token_ids[0, int(drawn.weights[0].argmax())].tolist()
-
-
-class Lowest:
-    """Takes the least probable token that is allowed."""
-
-    num_samples, needs_random, needs_counts = 1, False, False
-
-    def sample(
-        self, logits: torch.Tensor, uniforms: torch.Tensor | None, counts: Sequence[TokenCounts | None] | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        ids = logits.masked_fill(logits.isneginf(), torch.inf).argmin(dim=-1)
-        return ids, logits.log_softmax(-1).gather(-1, ids[:, None])[:, 0]
-
-
-def test_a_sampler_of_ones_own_sees_the_guided_logits() -> None:
-    model = random_model()
-    sampler: Sampler = Lowest()
-    state = continuous(generate.regex(model, "[a-z]{4}", sampler=sampler, force=False))("the", guidance=GREEN)
-    ids, found = ids_of(model, "the"), piece(state)
-    text = model.tokenizer.text_bytes(found).decode()
-    law = by_hand(model, ids, ids_of(model, GREEN.negative_prompt), GREEN.scale)
-    words = [i for i, data in enumerate(model.tokenizer.token_bytes) if data and data.isalpha() and data.islower() and len(data) <= 4]
-    words = [i for i in words if data_of(model, i).decode().isascii()]
-    assert len(text) == 4
-    assert found[0] == words[int(law[words].argmin())]
-
-
-def data_of(model: HuggingFaceModel, token_id: int) -> bytes:
-    return model.tokenizer.token_bytes[token_id] or b""
-
-
-def test_going_back_costs_no_forward_and_draws_from_the_guided_law() -> None:
-    model = random_model()
-    generator = generate.text(model)
-    text = generator("the name", max_tokens=8, guidance=GREEN)
-    banned = [policies.ban([text[2:4]], alternatives=1)]
-    with model.meter() as meter:
-        state = continuous(generator)("the name", max_tokens=8, guidance=GREEN, policies=banned)
-    assert text[2:4] not in str(state)[len("the name") :]
-    assert meter.rewound_tokens
-    assert meter.recomputed_tokens == 0
-
-
 def recurrent_model() -> HuggingFaceModel:
     return models.from_transformers(recurrent_network(), FakeTokenizer())
 
@@ -232,7 +164,10 @@ def test_of_several_ways_around_a_ban_the_one_that_the_guided_law_prefers_is_tak
     free = continuous(generator)(prompts, max_tokens=8, guidance=guidance)
     texts = [model.tokenizer.decode(piece(free, batch)) for batch in range(len(prompts))]
     options = {"policies": [policies.ban([text[3:5] for text in texts], alternatives=4)], "max_tokens": 8}
-    state = continuous(generator)(prompts, guidance=guidance, **options)
+    with model.meter() as meter:
+        state = continuous(generator)(prompts, guidance=guidance, **options)
+    assert meter.rewound_tokens
+    assert meter.recomputed_tokens == 0
     negative = ids_of(model, guidance.negative_prompt), guidance.scale
     for batch, prompt in enumerate(prompts):
         ids = ids_of(model, prompt)

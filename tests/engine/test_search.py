@@ -235,22 +235,6 @@ def test_the_best_of_several_is_the_one_with_the_largest_weight() -> None:
 _PROMPTS = st.text("abn ", min_size=1, max_size=5)
 
 
-@settings(max_examples=10)
-@given(_PROMPTS, st.sampled_from(["(a|b|ab|bc){1,2}", "[a-z]{3,5}", "(yes|no) ?(the|an)?"]), st.booleans())
-def test_one_beam_is_greedy(prompt: str, pattern: str, force: bool) -> None:
-    model = random_model()
-    one = samplers.beam_search(1)
-    for beam, greedy in (
-        (generate.text(model, sampler=one), generate.text(model)),
-        (generate.regex(model, pattern, sampler=one, force=force, end="eos"), generate.regex(model, pattern, force=force, end="eos")),
-    ):
-        wanted = continuous(greedy)(prompt, max_tokens=6)
-        found = continuous(beam)(prompt, max_tokens=6)
-        assert wanted.rows[0][0].token_ids == found.rows[0][0].token_ids
-        assert wanted.rows[0][0].weight == pytest.approx(found.rows[0][0].weight, abs=1e-9)
-        assert (wanted.finish_reasons, wanted.values) == (found.finish_reasons, found.values)
-
-
 @settings(max_examples=8)
 @given(_PROMPTS, st.integers(2, 4), st.integers(2, 3))
 def test_equal_rows_are_one_hypothesis(prompt: str, beams: int, copies: int) -> None:

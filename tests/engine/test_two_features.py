@@ -7,7 +7,6 @@ from itertools import combinations
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -271,20 +270,6 @@ def test_how_often_one_value_failed_says_nothing_of_the_next(bad: set[bytes]) ->
     assert value[1:4].encode() not in bad
     assert value[5:8].encode() not in {b"aaa", b"aab"}
     assert tried(set())[1] == asked
-
-
-FEATURES_UNIQUE = {"type": "array", "items": {"enum": [1, 2, 3]}, "minItems": 3, "maxItems": 3, "uniqueItems": True}
-
-
-@settings(max_examples=12, deadline=None)
-@given(st.text("abn the", min_size=1, max_size=6), st.sampled_from(["zzz", "}", "]x"]))
-def test_a_value_that_is_written_anew_is_not_cut_by_a_stop_text_that_never_comes(prompt: str, stop: str) -> None:
-    write = continuous(generate.json(random_model(), FEATURES_UNIQUE))
-    alone, beside = write(prompt, max_tokens=90), write(prompt, max_tokens=90, stop_at=stop)
-    assert list(alone) == list(beside)
-    assert alone.finish_reasons == beside.finish_reasons == [["constraint"]]
-    assert sorted(beside.value) == [1, 2, 3]
-    assert torch.equal(alone.retries, beside.retries)
 
 
 @settings(max_examples=12, deadline=None)

@@ -22,7 +22,6 @@ from pydantic import AfterValidator, BaseModel, Field
 import fsm
 from outlines_cont import (
     DEFAULT_MAX_TOKENS,
-    BatchedExecutor,
     Branch,
     SequenceState,
     TokenSet,
@@ -97,15 +96,6 @@ def test_a_recurrent_model_has_no_bytes_to_budget() -> None:
     with pytest.raises(OptionError, match="expected no `kv_bytes` for a recurrent model") as caught:
         control.run(model, script, "the", budget=control.Budget(kv_bytes=10**9))
     assert caught.value.option == "kv_bytes"
-
-
-def test_an_executor_with_nothing_to_feed_feeds_nothing() -> None:
-    with BatchedExecutor(random_model()) as executor:
-        assert executor.infer() == 0
-        conversation = executor.create("the")
-        assert executor.infer() > 0
-        assert executor.infer() == 0
-        assert conversation.logits().isfinite().all()
 
 
 def test_a_constraint_says_of_whole_texts_whether_they_are_of_its_language() -> None:

@@ -260,17 +260,6 @@ def test_healing_comes_first() -> None:
 # -- chains, and the other ways to make a piece --------------------------------------------------------------------------
 
 
-def test_what_follows_continues_the_state() -> None:
-    model = random_model()
-    number, words = free(model, "[a-z]+"), generate.text(model)
-    with model.meter() as meter:
-        state = continuous(number)("the name is ", max_tokens=5)
-        longer = continuous(words)(state + " and", max_tokens=3)
-    assert meter.recomputed_tokens == 0
-    fresh = continuous(words)(list(longer.rows[0][0].token_ids[:-3]), max_tokens=3)
-    assert longer.rows[0][0].token_ids == fresh.rows[0][0].token_ids
-
-
 def test_templates_scripts_and_chats_take_it() -> None:
     model = writing("1", ".")
     for source in ('x>{{ gen("n", regex="[0-9]+", end="free") }}', 'x>{{ grammar("n", "start: /[0-9]+/", end="free") }}'):

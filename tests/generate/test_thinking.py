@@ -131,32 +131,6 @@ def test_samples_and_the_best_of_them_think_for_themselves() -> None:
     assert chosen.thoughts in state.thoughts[0]
 
 
-@pytest.mark.parametrize("retract", [False, True])
-@pytest.mark.parametrize("end", ["e", "<end>\n"])
-def test_events_tell_thoughts_from_the_answer(end: str, retract: bool) -> None:
-    model = random_model()
-    thinking = Thinking(begin="[T]", end=end, max_tokens=25)
-    generator = generate.regex(model, "[a-z]{2,9}", sampler=samplers.multinomial(), thinking=thinking)
-    stream = continuous(generator).stream(["Be: ", "So it is"], rng=[1, 2], retract=retract, max_tokens=9)
-    texts = {(batch, is_thought): "" for batch in (0, 1) for is_thought in (False, True)}
-    token_ids: dict[tuple[int, bool], list[int]] = {key: [] for key in texts}
-    for event in stream:
-        key = event.batch, event.is_thought
-        texts[key] = texts[key][: len(texts[key]) - event.retract] + event.text
-        token_ids[key] = [*token_ids[key][: len(token_ids[key]) - event.retract_tokens], *event.token_ids]
-        assert not (event.is_thought and event.finish_reason)
-    state = stream.state
-    assert [texts[batch, True] for batch in (0, 1)] == [thoughts for (thoughts,) in state.thoughts]
-    assert [texts[batch, False] for batch in (0, 1)] == [value for (value,) in state.values]
-    for batch, (row,) in enumerate(state.rows):
-        assert row.piece is not None
-        assert row.piece.thoughts is not None
-        written = row.token_ids[row.piece.thoughts.start :]
-        assert (*token_ids[batch, True], *token_ids[batch, False]) == written
-    shown = list(generator.stream("Be: ", rng=1, max_tokens=9))
-    assert "".join(shown) == state.values[0][0]
-
-
 def test_thoughts_that_were_cut_are_resumed_by_what_thinks_alone() -> None:
     model = random_model()
     thinks, plain = (continuous(generate.regex(model, "[a-z]{6,9}", thinking=given)) for given in (Thinking(begin="[T]", end="zqzq"), None))

@@ -15,7 +15,7 @@ import torch
 import transformers
 from typer.testing import CliRunner
 
-from outlines_cont import continuous, generate, models, policies, samplers
+from outlines_cont import continuous, generate, models, samplers
 from outlines_cont.cli.__main__ import app
 from outlines_cont.engine.drafting.costs import ForwardCosts
 from outlines_cont.errors import MissingTokenizer, ModelMismatch, ModelNotFound, OptionError, TokenizerError, UnsupportedModel
@@ -374,20 +374,6 @@ def test_bytes_of_snapshots_are_those_of_their_tensors() -> None:
     assert state.nbytes >= sum(kv.storage.values()) >= snapshot.nbytes
     assert kv.to(torch.device("cpu"), None) is kv  # type: ignore[arg-type]
     assert state == state.to("cpu")
-
-
-def test_rows_one_by_one_go_back_as_rows_together_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    plain = continuous(generate.text(random_model()))
-    prompts = ["the name", "a", "of"]
-    free = list(plain(prompts, max_tokens=8))
-    banned = [policies.ban([free[0][len(prompts[0]) + 2 :][:2]])]
-    together = plain(prompts, max_tokens=8, policies=banned)
-    assert free[0] != next(iter(together))
-    monkeypatch.setattr(HuggingFaceModel, "can_stack", False)
-    model = models.from_transformers(random_network("llama"), FakeTokenizer())
-    alone = continuous(generate.text(model))(prompts, max_tokens=8, policies=banned)
-    assert list(together) == list(alone)
-    assert together.cached.tolist() == alone.cached.tolist()
 
 
 def test_before_anything_was_measured_a_forward_takes_longer_the_more_it_feeds() -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import BaseModel, field_validator
 
 import fsm
 from outlines_cont import continuous, control, generate, models, policies, samplers
@@ -111,13 +110,6 @@ def test_json_without_the_phrase_is_valid_and_more_probable_than_what_a_mask_spe
     assert float(banned.weights) > float(around.weights) + 1
 
 
-def test_what_the_constraint_leaves_is_found() -> None:
-    model = scripted_model(either("nose", "no"))
-
-    assert generate.choice(model, ["no", "nose"])("x>", policies=[policies.ban(["nose"])]) == "no"
-    assert generate.regex(model, "nos[ew]|non", force=False)("x>", policies=[policies.ban(["nose", "non"])]) == "nosw"
-
-
 def test_a_ban_that_leaves_nothing_fails_its_row() -> None:
     generator = generate.choice(random_model(), ["abc"])
 
@@ -160,42 +152,6 @@ def test_beams_keep_the_texts_without_the_phrase() -> None:
     assert dict(zip(banned.values[0], banned.weights[0].tolist(), strict=True)) == pytest.approx(
         {text: kept[text] for text in ("the other", "red", "no")}
     )
-
-
-def test_json_parses_at_a_high_temperature_and_holds_no_phrase() -> None:
-    model = models.tiny()
-    schema = {
-        "type": "object",
-        "properties": {"a": {"type": "string", "maxLength": 12}, "b": {"enum": [1, True, None, "x"]}},
-        "additionalProperties": False,
-    }
-    generator = generate.json(model, schema, sampler=samplers.multinomial(12, temperature=3.0))
-
-    values = generator("Record: ", policies=[policies.ban(["e", "true"])], max_tokens=200, rng=3)
-
-    assert len(values) == 12
-    for value in values:
-        text = json.dumps(value, ensure_ascii=False)
-        assert not {"e", "E"} & set(str(value.get("a", "")))
-        assert "true" not in text
-
-
-@pytest.mark.parametrize("parity", [0, 1])
-def test_a_ban_holds_beside_a_check(parity: int) -> None:
-    class Order(BaseModel):
-        name: str
-
-        @field_validator("name")
-        @classmethod
-        def is_of_length(cls, name: str) -> str:
-            if len(name) % 2 != parity:
-                raise ValueError("one letter more or less")
-            return name
-
-    record = generate.json(models.tiny(), Order)(MESSAGE, policies=[policies.ban(["Porto", "Keller"])], max_tokens=100)
-
-    assert len(record.name) % 2 == parity
-    assert not re.search("porto|keller", record.name, re.IGNORECASE)
 
 
 def test_a_script_of_control_has_bans_of_its_own() -> None:

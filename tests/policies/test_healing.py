@@ -6,11 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import tokenizers
-import transformers
-from tokenizers import decoders, pre_tokenizers, trainers
 
-import fsm
 from outlines_cont import SequenceState, continuous, generate, models, samplers
 from outlines_cont.errors import StateFileError
 from outlines_cont.policies.branch import Branch, TokenSet
@@ -31,7 +27,6 @@ from tests.healing import Spell, num_open
 from tests.oracle import ends_of
 
 IDS = FakeTokenizer()._ids
-TINY = "Message: Hello, this is Marta Keller from Porto. Please send 12 desk lamps by 2031-05-14.\nRecord: "
 
 
 def liking(*texts: bytes, then: bytes = b"") -> Script:
@@ -69,43 +64,6 @@ def test_a_longer_token_is_reached(prompt: str, liked: bytes, ending: list[bytes
     assert value == state.value
     assert prompt + value == str(state)
     assert ending == tokens(state)[-len(ending) :]
-
-
-def test_the_bundled_model_goes_on_as_with_tokens_given_back_by_hand() -> None:
-    model = models.tiny()
-    write = continuous(generate.text(model))
-    prompt = TINY + '{"cust'
-    assert not write(prompt, max_tokens=4).value.startswith("omer")
-    state = write(prompt, max_tokens=4, heal=True)
-    assert state.value.startswith('omer"')
-    fed = SequenceState.stack([write(TINY + '{"', max_tokens=1).tokens[..., :-1]])
-    assert str(fed) == TINY + '{"'
-    assert write(fed, max_tokens=4).rows[0][0].token_ids == state.rows[0][0].token_ids
-
-
-def test_http_goes_on_with_two_slashes() -> None:
-    """In a trained vocabulary `://` is one token, so nothing but it goes on with `http:` in what the model has read."""
-    trained = tokenizers.Tokenizer(tokenizers.models.BPE())
-    trained.pre_tokenizer, trained.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(vocab_size=270, special_tokens=["</s>"], initial_alphabet=alphabet, show_progress=False)
-    trained.train_from_iterator(["see http://a.org http://b.org: c"] * 3, trainer)
-    size = trained.get_vocab_size()
-    config = transformers.LlamaConfig(
-        vocab_size=size, hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, eos_token_id=0
-    )
-    model = models.from_transformers(
-        transformers.LlamaForCausalLM(config), transformers.PreTrainedTokenizerFast(tokenizer_object=trained, eos_token="</s>")
-    )
-    (slashes,) = model.tokenizer.encode("://")
-    write = continuous(generate.text(model, sampler=samplers.greedy(logit_bias={slashes: 100.0})))
-    assert "http::/" in str(write("see http:", max_tokens=1))  # what is there is not changed
-    state = write("see http:", max_tokens=1, heal=True)
-    assert (state.value, str(state)) == ("//", "see http://")
-    (span,) = (span for span in state.spans[0][0] if span.num_healed)
-    assert ("://", 1, [slashes]) == (span.text, span.num_healed, [state.rows[0][0].token_ids[i] for i in span.tokens])
-    digits = continuous(generate.regex(model, "//[a-z]{2}"))("see http:", heal=True)
-    assert str(digits).startswith("see http://")
 
 
 @pytest.mark.parametrize("prompt", ["a", "t"])
@@ -161,18 +119,6 @@ def test_max_tokens_counts_tokens_with_new_text() -> None:
     assert continuous(generate.regex(model, "xyzxyz")).resume(resumed).value == "xyzxyz"
 
 
-def test_checks_read_the_new_text_alone() -> None:
-    model = random_model()
-    schema = {"type": "array", "items": {"enum": [1, 2]}, "uniqueItems": True, "minItems": 2}
-    expression = fsm.json_schema(schema)
-    assert expression.has_checks
-    for seed in range(3):
-        state = continuous(generate.json(model, schema, sampler=samplers.multinomial()))("is: [1", heal=True, rng=seed)
-        assert sorted(state.value) == [1, 2]
-        assert str(state).startswith("is: [1")
-        assert expression.accepts(str(state)[len("is: [1") :])
-
-
 def test_stop_texts_are_looked_for_behind_what_is_healed() -> None:
     model = scripted_model(liking(b" the", b" ", b"n"))
     write = continuous(generate.text(model))
@@ -183,13 +129,6 @@ def test_stop_texts_are_looked_for_behind_what_is_healed() -> None:
     # `the` begins in the prompt, so it is none; the second one is.
     second = write("say t", heal=True, stop_at="the", max_tokens=3)
     assert (second.value, str(second)) == ("he ", "say the ")
-
-
-def test_what_is_healed_counts_as_given_for_penalties() -> None:
-    """`a` was there before; only when it has come again does it lose to `n`."""
-    sampler = samplers.greedy(presence_penalty=3.0)
-    state = continuous(generate.text(scripted_model(liking(b"a", b"n")), sampler=sampler))("say xa", heal=True, max_tokens=2)
-    assert tokens(state)[-4:] == [b"x", b"a", b"a", b"n"]
 
 
 def test_policies_of_the_user_apply_to_the_boundary() -> None:

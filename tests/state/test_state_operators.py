@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import io
 from pathlib import Path
 from typing import Any
 
@@ -146,28 +145,6 @@ def test_errors_of_mixed_prompts() -> None:
     wrong: Any = ["a", state, 3]
     with pytest.raises(PromptTypeError, match="a list of SequenceState, int, str"):
         write(wrong)
-
-
-def test_a_state_of_a_cache_of_transformers_is_a_state_like_others() -> None:
-    model = random_model()
-    token_ids = torch.tensor([[3 + byte for byte in b"the name"], [3 + byte for byte in b"is green"]])
-    out = model.hugging_face(token_ids, use_cache=True)
-    state = SequenceState.from_cache(model, token_ids, out.past_key_values)
-    assert list(state) == ["the name", "is green"]
-    assert state.tokens[..., :3] + state.tokens[..., 3:] == state
-    assert state[..., :3] + state[..., 3:] == state
-    assert (state[..., 2:].cached.sum(), state[..., :2].cached.sum()) == (0, 4)
-    assert sum([state, state]).cached.tolist() == [[8], [8]]
-    assert {state} == {state.detach_cache()}
-    assert copy.deepcopy(state) is state
-    write = continuous(generate.text(model))
-    mixed = write([state, "of"], max_tokens=2)
-    assert mixed == SequenceState.stack([write(state, max_tokens=2), write("of", max_tokens=2)])
-    assert state[:, 0:0, :].kv_cache is None
-    file = io.BytesIO()
-    state.save(file)
-    file.seek(0)
-    assert SequenceState.load(file, model).cached.equal(state.cached)
 
 
 def test_operations_on_rows_that_failed_keep_their_errors() -> None:

@@ -257,17 +257,6 @@ def test_forks_write_different_texts_and_twins_the_same() -> None:
     assert forks == list(parts.resume(first, max_tokens=5))
 
 
-def test_a_row_without_tokens_fails_alone() -> None:
-    write = continuous(generate.text(random_model()))
-    state = write(["the name", "a"], max_tokens=1)
-    cut = state[..., 5:]
-    assert cut.rows[1][0].token_ids == ()
-    longer = write(cut, max_tokens=2)
-    assert longer.errors[0] == [None]
-    assert "one token or more, got an empty one" in str(longer.errors[1][0])
-    assert write(cut + "x", max_tokens=1).errors == [[None], [None]]
-
-
 def test_moving_to_the_same_device_changes_nothing() -> None:
     state = continuous(generate.text(random_model()))("the name", max_tokens=1)
     assert state.to(DEVICE).rows[0][0].kv is state.rows[0][0].kv
