@@ -240,22 +240,6 @@ def test_a_stream_of_text_is_that_of_the_reply_where_no_call_comes() -> None:
 
 
 @pytest.mark.parametrize("form", [HERMES, LLAMA3, MISTRAL])
-@pytest.mark.parametrize("size", [1, 3, 1000])
-def test_calls_are_told_whatever_pieces_they_come_in(form: ToolForm, size: int) -> None:
-    calls = [("get_weather", {"city": "Oslo", "days": 3}), ("Stop", {"reason": "late"})]
-    calls = calls if form.separator else calls[:1]
-    marker = form.marker("[TOOL_CALLS]")
-    text = form.written(calls)[len(marker) :]
-    read = OpenCalls(form, [Tool.of(get_weather), Tool.of(Stop)], 7, marker)
-    parts = [part for at in range(0, len(text), size) for part in read.push(text[at : at + size])]
-    for index, (name, arguments) in enumerate(calls):
-        own = [part for part in parts if part.index == index]
-        assert {(name, f"call{7 + index:05d}")} == {(part.name, part.id) for part in own}
-        assert json.dumps(arguments) == "".join(part.text for part in own)
-        assert ([part.is_whole for part in own], own[-1].arguments) == ([False] * (len(own) - 1) + [True], arguments)
-
-
-@pytest.mark.parametrize("form", [HERMES, LLAMA3, MISTRAL])
 def test_what_the_form_writes_it_reads(form: ToolForm) -> None:
     tools = [Tool.of(get_weather), Tool.of(Stop)]
     calls: list[tuple[str, dict[str, Any]]] = [("get_weather", {"city": "Oslo", "days": 3}), ("Stop", {"reason": "late"})]

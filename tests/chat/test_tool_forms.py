@@ -201,16 +201,18 @@ _VALUES = st.fixed_dictionaries(
     {"city": st.sampled_from(["Paris", "New York"])},
     optional={"note": st.text(st.sampled_from("a<>/\n\"'[],(){}=:é "), max_size=5), "days": st.integers(1, 9), "is_long": st.booleans()},
 )
+_NAMES = st.sampled_from(sorted(set(FORMS) - {"harmony"}))
 
 
 @settings(max_examples=60)
-@given(st.sampled_from(sorted(set(READERS) - {"harmony"})), st.lists(_VALUES, min_size=1, max_size=3))
+@given(_NAMES, st.lists(_VALUES, min_size=1, max_size=3))
 def test_what_is_written_is_in_the_language_and_is_read(form: str, values: list[dict[str, Any]]) -> None:
     tools = [Tool.of(Weather), Tool.of(Stop)]
+    values = values[: 3 if FORMS[form].separator is not None else 1]
     calls: Calls = [("Weather", {key: one[key] for key in ("city", "note", "days", "is_long") if key in one}) for one in values]
     text = FORMS[form].written(calls)
     assert FORMS[form].calls(text, tools) == calls
-    assert READERS[form](text) == calls or form == "gemma"  # whose reader takes no comma in braces
+    assert form not in READERS or READERS[form](text) == calls or form == "gemma"  # whose reader takes no comma in braces
     assert FORMS[form].expression(tools, "").accepts(text)
     assert not FORMS[form].expression(tools, "", max_calls=len(calls) - 1 or 1).accepts(FORMS[form].written([*calls, calls[0]]))
     for end in range(len(text)):
@@ -224,11 +226,12 @@ def _tools() -> list[Tool]:
 
 
 @settings(max_examples=30)
-@given(st.sampled_from(sorted(set(READERS) - {"harmony"})), st.lists(_VALUES, min_size=1, max_size=2), st.randoms(use_true_random=False))
+@given(_NAMES, st.lists(_VALUES, min_size=1, max_size=2), st.randoms(use_true_random=False))
 def test_calls_that_arrive_in_parts_grow_as_json(form: str, values: list[dict[str, Any]], random: Any) -> None:
     tools = _tools()
+    values = values[: 2 if FORMS[form].separator is not None else 1]
     calls: Calls = [("Weather", {key: one[key] for key in ("city", "note", "days", "is_long") if key in one}) for one in values]
-    text, parser, parts, at = FORMS[form].written(calls), OpenCalls(FORMS[form], tools, 0, ""), list[OpenCall](), 0
+    text, parser, parts, at = FORMS[form].written(calls), OpenCalls(FORMS[form], tools, 7, ""), list[OpenCall](), 0
     while at < len(text):
         size = random.randint(1, 5)
         parts += parser.push(text[at : at + size])
@@ -240,7 +243,8 @@ def test_calls_that_arrive_in_parts_grow_as_json(form: str, values: list[dict[st
         for key, value in part.arguments.items():  # the others are defaults
             assert key not in known or known[key] == value or (isinstance(value, str) and known[key].startswith(value))
     assert [json.loads(whole) for whole in texts.values()] == [given for _, given in calls]
-    assert [(part.name, part.index) for part in parts if part.is_whole] == [("Weather", i) for i in range(len(calls))]
+    assert {(part.name, part.id) for part in parts} == {("Weather", f"call{7 + index:05d}") for index in range(len(calls))}
+    assert [part.index for part in parts if part.is_whole] == [*range(len(calls))]
 
 
 def test_a_text_as_it_is_grows_in_a_stream() -> None:

@@ -147,39 +147,6 @@ def test_by_the_dynamic_lexer_rounds_of_overlapping_terminals_are_those_of_its_p
     assert [t for t in TEXTS if automaton.accepts(t.encode()) != reads(earley, t)] == []
 
 
-RIVALS = ["LONG: /a1?/", 'SHORT: "a"', 'ONE: "1"', 'DOT: "."']
-PAIR = '(LONG "!" | SHORT ONE)'
-
-
-def chain(depth: int, place: str) -> list[str]:
-    """Two terminals that match one text, `depth` rules away from what comes before them, or behind so many rules that may be empty."""
-    if place == "first":
-        rules = [f"r{n}: r{n + 1} DOT" for n in range(depth)]
-        return ['start: "s" r0', *rules, f"r{depth}: {PAIR}"]
-    if place == "last":
-        rules = [f"r{n}: DOT r{n + 1}" for n in range(depth)]
-        return [f"start: r0 {PAIR}", *rules, f'r{depth}: "s"']
-    rules = [f"r{n}: r{n + 1}" for n in range(depth)]
-    return [f'start: "s" r0 {PAIR}', *rules, f"r{depth}: DOT?"]
-
-
-@pytest.mark.parametrize("depth", [0, 1, 2, 3, 5])
-@pytest.mark.parametrize("place", ["first", "last", "behind empty ones"])
-@pytest.mark.parametrize("is_upside_down", [True, False])
-def test_what_follows_is_found_through_a_chain_of_rules(depth: int, place: str, is_upside_down: bool) -> None:
-    rules = chain(depth, place)
-    automaton, _, lalr = made("\n".join([*(rules[::-1] if is_upside_down else rules), *RIVALS]))
-    dots = "." * depth
-    words = ["a1", "a1!", "a!", "a", "1", "a11", "a1!1"]
-    texts = [
-        f"s{word}{dots}" if place == "first" else f"{dots}s{word}" if place == "last" else f"s{dot}{word}"
-        for word in words
-        for dot in ("", ".")
-    ]
-    assert lalr is not None
-    assert [t for t in texts if reads(lalr, t)] == [t for t in texts if automaton.accepts(t.encode())] != []
-
-
 @pytest.mark.parametrize(("pattern", "without"), [("/a*/", "/a+/"), ("/(ab)?/", "/ab/"), ("/b|a{0,2}/", "/b|a{1,2}/")])
 @pytest.mark.parametrize("shape", ['T "b" T', '(T "b")*', "T", 'start T | "b"', 'T U "a"', 'T U? "b"'])
 @pytest.mark.parametrize("lexer", ["contextual", "dynamic"])

@@ -176,29 +176,6 @@ APART: dict[str, dict[str, Any]] = {
         "oneOf": [{"type": "object", "properties": {"a": False}}, {"type": "object", "required": ["a"]}],
     },
 }  # fmt: skip
-TOGETHER: dict[str, tuple[dict[str, Any], str]] = {
-    "a tag that may be left out": ({"type": "object", "oneOf": [tagged("a"), tagged("b")]}, "{}"),
-    "values that have no keys": ({"required": ["kind"], "oneOf": [tagged("a"), tagged("b")]}, "5"),
-    "a tag of one nested branch only": (
-        {"type": "object", "required": ["kind"], "oneOf": [tagged("a"), {"anyOf": [tagged("b"), {}]}]},
-        '{"kind": "a"}',
-    ),
-    "a key that a pattern allows": ({"oneOf": [{**CLOSED, "patternProperties": {"ref": {}}}, REFERENCE]}, '{"$ref": "b"}'),
-    "a tag that only another value requires": (
-        {
-            "properties": {"x": {"required": ["kind"], "allOf": [{"$ref": "#/$defs/b"}]}},
-            "$ref": "#/$defs/b",
-            "$defs": {"b": {"type": "object", "oneOf": [tagged("a"), tagged("b")]}},
-        },
-        "{}",
-    ),
-    "a key whose value may have the same type": (
-        {"oneOf": [{"type": "object", "additionalProperties": {"type": ["object", "string"]}}, REFERENCE]},
-        '{"$ref": "b"}',
-    ),
-    "listed values of which one is equal": ({"oneOf": [{"enum": ["a", 1]}, {"const": 1.0}]}, "1"),
-    "a key that nobody requires": ({"oneOf": [CLOSED, {"type": "object", "properties": {"b": {}}}]}, "{}"),
-}
 
 
 def as_any_of(schema: Any) -> Any:
@@ -212,13 +189,6 @@ def as_any_of(schema: Any) -> Any:
 @pytest.mark.parametrize("name", APART)
 def test_branches_that_exclude_each_other_are_like_any_of(name: str) -> None:
     assert json_schema(as_any_of(APART[name])) == json_schema(APART[name])
-
-
-@pytest.mark.parametrize("name", TOGETHER)
-def test_a_value_of_two_branches_is_refused(name: str) -> None:
-    schema, text = TOGETHER[name]
-    assert json_schema(as_any_of(schema)).accepts(text)
-    assert not json_schema(schema).accepts(text)
 
 
 NAMES = ["a", "b"]

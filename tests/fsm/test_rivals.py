@@ -92,27 +92,3 @@ def test_a_rule_has_a_text_where_a_derivative_accepts(data: st.DataObject, alpha
         rule.define(nodes.concat(A, body) if body.nullable else body)
     with suppress(ExpressionError):  # left recursion
         same(rules.entrance(named[0]), alphabet)
-
-
-def test_what_follows_a_rule_is_forbidden_where_the_rule_ends_in_a_munch() -> None:
-    rules = Rules()
-    name = rules.rule("name", has_munch=True)
-    name.define(nodes.munch(nodes.repeat(A, 1), EPSILON))
-    term = rules.entrance(name)
-    for count, spaced in ((2, A), (3, nodes.concat(A, B))):
-        assert not Derivatives().is_inhabited(nodes.repeat(term, count, 9))
-        assert not Derivatives().is_inhabited(nodes.concat(term, spaced))
-    assert Derivatives().is_inhabited(nodes.repeat(term, 1, 9))
-    assert Derivatives().is_inhabited(nodes.repeat(nodes.concat(term, B), 2, 9))
-    assert not Derivatives().is_inhabited(nodes.concat(term, B), ALPHABETS[-1])
-
-
-def test_what_every_alternative_forbids_is_forbidden_where_the_rule_may_end() -> None:
-    rules = Rules()
-    name = rules.rule("name", has_munch=True)
-    ends = [nodes.munch(EPSILON, EPSILON, rival) for rival in (C, nodes.byte_range(0x62, 0x63))]
-    name.define(nodes.concat(A, nodes.alternation(ends)))
-    term = rules.entrance(name)
-    assert not Derivatives().is_inhabited(nodes.concat(term, C))
-    assert Derivatives().is_inhabited(nodes.concat(term, B))
-    assert Derivatives().is_inhabited(nodes.concat(term, A))

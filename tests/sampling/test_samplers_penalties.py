@@ -12,12 +12,9 @@ from transformers import RepetitionPenaltyLogitsProcessor
 
 from outlines_cont import continuous, generate
 from outlines_cont.errors import OptionError
-from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.policy import RowView
-from outlines_cont.samplers import Greedy, greedy
+from outlines_cont.samplers import greedy
 from outlines_cont.sampling import TokenCounts
 from outlines_cont.sampling.params import penalised
-from tests.engine.test_engine_loop import Planned, _ids, _write
 from tests.fakes import random_model
 from tests.oracle import next_logits
 from tests.sampling_oracle import plain_law
@@ -60,43 +57,6 @@ def test_a_token_that_the_model_cannot_write_is_not_penalised() -> None:
     sampler = greedy(repetition_penalty=2.0)
     token_ids, _ = sampler.sample(torch.tensor([[4.0, 3.0]]), None, [TokenCounts([0, 900], [False] * 2)])
     assert int(token_ids[0]) == 1
-
-
-@pytest.mark.parametrize("sampler", [
-    greedy(repetition_penalty=1.6),
-    greedy(frequency_penalty=2.0, presence_penalty=1.0),
-    greedy(logit_bias={50: 3.0}, frequency_penalty=1.0, repetition_penalty=0.9),
-], ids=str)  # fmt: skip
-def test_rows_that_go_back_are_penalised_by_what_they_hold(sampler: Greedy) -> None:
-    model = random_model()
-    retried: list[int] = []
-
-    def plan(state: int, row: RowView) -> list[Branch]:
-        if state == 5 and not retried:
-            retried.extend(row.token_ids[-3:])
-            return [Branch(backtrack=3, sample_mask=~TokenSet.of([row.token_ids[-3]]))]
-        return [Branch(sample_mask=TokenSet.all)]
-
-    prompts = [_ids("the name the"), _ids("a")]
-    steering = [[Planned(plan)], [Planned(lambda s, r: [Branch(sample_mask=TokenSet.all)])]]
-    row, other = _write(model, prompts, steering, sampler=sampler)
-    assert retried
-    first = _plain(prompts[0], sampler, 5)
-    kept = first[: len(prompts[0]) + 2]
-    assert first[-3:] == retried
-    assert _plain(kept, sampler, 6, len(prompts[0]), without=retried[0]) == list(row.token_ids)
-    assert _plain(prompts[1], sampler, 8) == list(other.token_ids)
-
-
-def _plain(ids: list[int], sampler: Greedy, num: int, start: int | None = None, without: int | None = None) -> list[int]:
-    """Greedy decoding with everything counted anew at each step; `without` is not taken first."""
-    start, ids = len(ids) if start is None else start, [*ids]
-    for _ in range(num):
-        logits = next_logits(random_model(), ids)[-1].double()
-        if without is not None:
-            logits[without], without = -torch.inf, None
-        ids.append(int(plain_law(logits.tolist(), sampler.params, ids, ids[start:]).argmax()))
-    return ids
 
 
 def test_a_chain_counts_what_its_generators_wrote_but_not_what_was_added() -> None:

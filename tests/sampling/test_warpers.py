@@ -260,16 +260,6 @@ def test_own_warpers_write_beside_other_rows_what_they_write_alone(sampler: Any)
     assert alone == [_tokens(state) for state in _together(calls)]
 
 
-def test_an_own_warper_changes_what_is_written() -> None:
-    write = [
-        generate.text(random_model(), sampler=multinomial(6, warpers=warpers))
-        for warpers in ((Temperature(9.0), TopNSigma(0.0)), (Temperature(9.0),))
-    ]
-    narrow, wide = (list(continuous(one)("the", rng=1, max_tokens=6)) for one in write)
-    assert set(narrow) == {str(continuous(generate.text(random_model()))("the", max_tokens=6))}
-    assert len(set(wide)) > 3
-
-
 @dataclass(frozen=True)
 class _Faulty(Warper):
     """Goes wrong on the rows whose most probable token is even."""
