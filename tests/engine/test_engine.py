@@ -123,7 +123,7 @@ def test_a_row_that_breaks_the_forward_fails_alone() -> None:
 
 
 def test_a_cancelled_call_lets_its_rows_go_at_once() -> None:
-    model = random_model("llama")
+    model = from_transformers(random_network("llama"), FakeTokenizer())
     stream = generate.text(model).stream("the name", max_tokens=50)
     next(stream)
     engine = engine_of(model)

@@ -46,12 +46,12 @@ try:
         warnings.simplefilter("always")
         seconds()
         for _ in range(20):
+            if ENOUGH:
+                break
             for signum, name in ((signal.SIGSTOP, "alone"), (signal.SIGCONT, "beside")):
                 for process in loops:
                     process.send_signal(signum)
                 found[name].append(seconds())
-            if ENOUGH:
-                break
 finally:
     for process in loops:
         process.kill()
@@ -71,14 +71,14 @@ def beside_loops(first: str, length: int, enough: str) -> dict[str, list[float]]
 @on_linux
 def test_rows_beside_two_busy_loops_take_at_most_three_times_as_long() -> None:
     """The scheduler shares the cores fairly, which doubles the time; with threads that spin it takes 9 to 80 times as long."""
-    found = beside_loops("outlines_cont", 30, "min(found['beside']) <= 3 * min(found['alone'])")
+    found = beside_loops("outlines_cont", 12, "found['beside'] and min(found['beside']) <= 3 * min(found['alone'])")
     assert min(found["beside"]) <= 3 * min(found["alone"]), found
     assert not found["warnings"]
 
 
 @on_linux
 def test_the_first_slow_forward_warns_once_where_torch_was_imported_before() -> None:
-    found = beside_loops("torch", 5, "caught")
+    found = beside_loops("torch", 2, "caught")
     (warning,) = found["warnings"]
     assert "Write `import outlines_cont` before `import torch`, or set OMP_WAIT_POLICY=PASSIVE in the environment." in str(warning)
 
