@@ -124,6 +124,15 @@ def test_a_checked_value_is_judged_in_the_scope_of_its_schema(random: Random) ->
         assert is_valid == (expression is not None and expression.accepts(json.dumps(found)))
 
 
+def test_a_reference_into_a_resource_that_redefines_a_dynamic_anchor_has_that_one() -> None:
+    containing = {"contains": {"$dynamicRef": "#dynamic"}, "maxContains": 1}
+    never, unique = ({"$dynamicAnchor": "dynamic", **more} for more in ({"not": {}}, {"uniqueItems": True}))
+    schema = {"$ref": "d#/items", "$defs": {"d": {"$id": "d", "items": containing, "$defs": {"n": never}}, "n": unique}}
+    expression, oracle = json_schema(schema), jsonschema.Draft202012Validator({**schema, "$id": ROOT})
+    for found in (1, [], [1], [[1, 1]], [[1, 2]], [[1, 1], [1, 1]], {"a": [1, 1]}):
+        assert oracle.is_valid(found) == expression.accepts(json.dumps(found)), found
+
+
 def test_a_negated_reference_into_older_words_is_found_in_their_translation() -> None:
     schema = {"not": {"items": {"$ref": "#/$defs/d/items/0"}}, "$defs": {"d": {"items": [{"uniqueItems": True}]}}}
     expression = json_schema(schema)

@@ -50,20 +50,6 @@ def test_forced_text_is_that_of_sampling_without_it() -> None:
     assert FakeTokenizer().text_bytes(one_of_two.forced_tokens(one_of_two.token_fsm.initial_state, [])) == b"ab"
 
 
-def test_a_piece_with_special_tokens_is_sliced_and_joined() -> None:
-    model = random_model()
-    generator = generate.fsm(model, LANGUAGE)
-    whole = continuous(generator)("The", rng=3)
-    text = str(whole)
-    for stop in range(len(text) + 1):
-        part = whole[:stop]
-        assert str(part) == text[:stop]
-        assert int(part.cached) >= min(len(part.rows[0][0].token_ids) - 3, int(whole.cached))
-    again = continuous(generate.fsm(model, "abc"))(whole)
-    assert str(again) == text + "abc"
-    assert str(continuous(generator)(Tokens.of(text, special=True))).startswith(text)
-
-
 def test_a_checked_value_between_special_tokens_is_written_again() -> None:
     model = random_model()
     schema = {"type": "array", "items": {"enum": ["x", "y"]}, "minItems": 2, "maxItems": 2, "uniqueItems": True}

@@ -49,23 +49,6 @@ def tokens(state: SequenceState, sample: int = 0) -> list[bytes]:
 # -- what is given back ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("prompt", "liked", "ending", "value"),
-    [
-        ('say: "x"', b'":', [b"x", b'":'], ":"),
-        ("say th", b" the", [b"y", b" the"], "e"),  # three tokens are given back
-        ("say th", b"n", [b"y", b" ", b"t", b"h", b"n"], "n"),  # no longer one is liked: they come again
-        ("say (", b"n", [b" ", b"(", b"n"], "n"),  # no longer token begins so
-        ("say ", b" the", [b"y", b" the"], "the"),
-    ],
-)
-def test_a_longer_token_is_reached(prompt: str, liked: bytes, ending: list[bytes], value: str) -> None:
-    state = continuous(generate.text(scripted_model(liking(liked))))(prompt, heal=True, max_tokens=1)
-    assert value == state.value
-    assert prompt + value == str(state)
-    assert ending == tokens(state)[-len(ending) :]
-
-
 @pytest.mark.parametrize("prompt", ["a", "t"])
 @pytest.mark.parametrize("bos", [True, False])
 def test_a_prompt_of_one_token(prompt: str, bos: bool) -> None:

@@ -11,7 +11,7 @@ import transformers
 from outlines_cont import SequenceState, Span, continuous, generate, kv_bytes, samplers
 from outlines_cont.errors import BatchMismatch, ContextLengthError, OptionError, UnsupportedModel
 from tests.fakes import FAMILIES, random_model, random_network
-from tests.oracle import assert_close, next_logits
+from tests.oracle import assert_close
 
 
 def _grid() -> SequenceState:
@@ -56,25 +56,6 @@ def test_texts_are_listed_row_by_row() -> None:
     assert [text[: len(p)] for text, p in zip(texts, ["the name"] * 2 + ["a"] * 2, strict=True)] == ["the name", "the name", "a", "a"]
     assert f"[1, 0] {texts[2]!r}" in str(state).splitlines()[2]
     assert f"<SequenceState of 2 x 2 rows, at most {state.shape[2]} tokens, {int(state.cached.sum())} cached in all, length>" == repr(state)
-
-
-def test_an_end_that_was_sampled_counts_in_the_weight_and_is_no_token() -> None:
-    model = random_model("gpt2")
-    write = continuous(generate.choice(model, ["a", "a b"], force=False))
-    ends = [write(f"{'the ' * n}") for n in range(1, 12)]
-    stopped = [state for state in ends if state.finish_reasons == [["stop"]]]
-    assert stopped
-    for state in stopped:
-        row = state.rows[0][0]
-        logits = next_logits(model, row.token_ids).log_softmax(-1)
-        end = float(logits[-1, next(iter(model.eos_token_ids))])
-        assert sum(row.logprobs) + end == pytest.approx(row.weight)
-        assert not set(row.token_ids[1:]) & model.eos_token_ids
-        # It was fed to know that it ends, so everything is cached, with the logits to go on from.
-        assert [[len(row.token_ids)]] == state.cached.tolist()
-        with model.meter() as meter:
-            continuous(generate.text(model))(state, max_tokens=1)
-        assert meter.fed_tokens == 0
 
 
 def test_texts_go_to_batch_entries_or_rows() -> None:

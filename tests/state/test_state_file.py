@@ -22,7 +22,6 @@ from outlines_cont import SequenceState, continuous, generate, samplers
 from outlines_cont.errors import ResumeError, StateFileError, StateMismatch
 from outlines_cont.state.row import Exclusion, Exclusions
 from tests.fakes import VOCAB_SIZE, random_model
-from tests.oracle import assert_close
 from tests.state.test_state_file_hostile import Content, read_file, write_file
 
 
@@ -143,20 +142,6 @@ def test_a_disk_without_room_leaves_the_old_file_and_says_what_to_do(tmp_path: P
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert path.read_bytes() == data
     assert [file.name for file in tmp_path.iterdir()] == ["s"]
-
-
-@pytest.mark.parametrize("order", [(0, 1, 2), (1, 0, 2), (2, 1, 0)])
-def test_a_row_and_cuts_of_it_are_saved_side_by_side(tmp_path: Path, order: tuple[int, ...]) -> None:
-    """They lie in one row of a buffer, of which each holds other columns."""
-    model = random_model()
-    whole = continuous(generate.text(model))("the name of the rose", max_tokens=5)
-    states = [whole, whole.tokens[:4], whole.tokens[:9]]
-    stacked = SequenceState.stack([states[at] for at in order])
-    stacked.save(tmp_path / "s")
-    loaded = SequenceState.load(tmp_path / "s", model)
-    assert loaded == stacked
-    assert loaded.cached.tolist() == stacked.cached.tolist()
-    assert_close(loaded.logits, stacked.logits, 1e-8)
 
 
 def _with_exclusions(places: list[Exclusion]) -> SequenceState:
