@@ -27,17 +27,22 @@ from fsm.tokens.walk import finish, sweep
 Ways = NDArray[np.int64]
 """Trie nodes and states, as `node << 32 | state`."""
 
+MAX_WAYS = 64
+"""Terms are divided until they are about as many: an ambiguous grammar has a way for every reading of what came before."""
+
 
 def ways_of(term: Node) -> list[Node]:
-    """Terms whose union `term` is: the alternatives with which it, or a part of its first intersection, begins."""
-    found, queue = dict[Node, None](), [term]
+    """Terms whose union `term` is: the alternatives with which it, or a part of its first intersection, begins, up to `MAX_WAYS` or so."""
+    found, queue, seen = list[Node](), [term], {term}
     for way in queue:
         head, rest = nodes.first_and_rest(way)
-        members = members_of(head)
-        queue += [nodes.concat(member, rest) for member in members]
+        members = members_of(head) if len(seen) < MAX_WAYS else ()
+        new = [nodes.concat(member, rest) for member in members]
+        queue += dict.fromkeys(one for one in new if one not in seen)
+        seen.update(new)
         if not members:
-            found[way] = None
-    return list(found)
+            found.append(way)
+    return found
 
 
 class _FirstWays(Automaton):

@@ -13,7 +13,7 @@ from unittest.mock import patch
 import pytest
 from hypothesis import HealthCheck, given, note, settings
 
-from fsm import BudgetExceeded, EmptyLanguage, Expression, TokenFSM, UnsupportedRegex, Vocabulary, json_schema, regex
+from fsm import BudgetExceeded, EmptyLanguage, Expression, TokenFSM, UnsupportedRegex, Vocabulary, grammar, json_schema, regex
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.pattern.ecma_pattern import ecma_search
 from fsm.terms import node as nodes
@@ -21,7 +21,7 @@ from fsm.terms import work
 from fsm.terms.characters import JSON_CHARACTER, json_spelling
 from fsm.terms.derivative import Derivatives
 from fsm.tokens.walk import walk_wide
-from fsm.tokens.ways_walk import WaysWalk
+from fsm.tokens.ways_walk import MAX_WAYS, WaysWalk, ways_of
 from tests.fsm.test_json_numbers import is_valid
 from tests.vocabularies import tekken_token_bytes
 from tests.walks import RANDOMS, check_masks
@@ -191,6 +191,28 @@ def test_a_walk_way_by_way_finds_what_one_of_all_ways_does(random: Random) -> No
         assert few.walk(term).tolist() == expected
         assert many.walk(term).tolist() == expected
         state = random.choice(list(automaton.moves(state).values()) or [state])
+
+
+READINGS = """
+start: y [x] x | x | A [y] "("~1..2
+x: z* z x+ | y~1..2 ["if"]
+y: "if"* z* A
+z: [A] | x [y] x+
+A: /[a-z]/
+%ignore " "
+"""
+"""It has no end of readings for some letters; found by the fuzzer: their ways had taken all memory."""
+
+
+def test_an_ambiguous_grammar_is_divided_into_few_ways() -> None:
+    token_fsm = TokenFSM(grammar(READINGS, lexer="dynamic"), PIECES)
+    automaton, state = token_fsm.automaton, token_fsm.initial_state
+    for byte in b"aa if":
+        state = automaton.moves(state)[byte]
+        assert 10 < len(ways_of(automaton.nodes[state])) < 2 * MAX_WAYS
+        before, found = work.done(), token_fsm.allowed_token_ids(state).tolist()
+        assert work.done() - before < 2 * token_fsm.max_mask_work
+        assert [i for i in found if i != 256] == [n for n, is_alive in enumerate(walk_wide(automaton, PIECES.trie, state)) if is_alive]
 
 
 @relaxed
