@@ -113,26 +113,6 @@ def test_thoughts_come_before_a_call_of_a_tool() -> None:
     assert (parts[-1].arguments, parts[-1].is_whole) == (call.arguments, True)
 
 
-@pytest.mark.parametrize("stop_after", [1, 4, 7, 9])
-def test_a_reply_that_was_left_is_resumed(stop_after: int) -> None:
-    model = chat_model("Qwen3")
-    say = generate.regex(model, "[a-z]{8}", thinking=SHORT)
-    asked = Chat(model, template=QWEN3_REASONING, rng=4).user("Hi")
-    whole = asked.assistant(say)
-    stream = asked.stream(say)
-    for number, _ in enumerate(stream):
-        if number == stop_after:
-            break
-    left = stream.chat
-    if left.finish_reason != "length":
-        assert stop_after > 8
-        return
-    assert left.value is None
-    resumed = left.resume(say)
-    assert ids_of(resumed) == ids_of(whole)
-    assert (resumed.messages, resumed.thoughts) == (whole.messages, whole.thoughts)
-
-
 def test_replies_of_a_batch_and_saved_ones_have_their_thoughts(tmp_path: Any) -> None:
     model = chat_model("Qwen3")
     say = generate.choice(model, ["Ten.", "Twenty."], thinking=SHORT)

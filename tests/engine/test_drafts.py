@@ -353,21 +353,6 @@ def test_a_text_goes_to_the_end_of_the_context() -> None:
 # -- other features ----------------------------------------------------------------------------------------------------
 
 
-def test_a_state_that_was_cut_while_tokens_were_guessed_goes_on() -> None:
-    model = random_model()
-    generator = generate.text(model, sampler=samplers.multinomial(temperature=1.5))
-    whole = continuous(generator)("the name", rng=6, max_tokens=20)
-    draft = Knows(rows_of(whole), wrong_every=2)
-    stream = continuous(generator).stream("the name", rng=6, max_tokens=20, draft=draft)
-    events = iter(stream)
-    next(events)
-    next(events)
-    snapshot = stream.state
-    stream.close()
-    left = 20 - (len(snapshot.rows[0][0].token_ids) - len(whole.rows[0][0].token_ids) + 20)
-    assert rows_of(whole) == rows_of(continuous(generator).resume(snapshot, max_tokens=left, draft=draft))
-
-
 def test_keys_and_values_of_guesses_are_let_go() -> None:
     model, draft = a_model(), a_model(1)
     generator = generate.text(model, sampler=samplers.multinomial(3))

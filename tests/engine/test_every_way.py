@@ -196,7 +196,8 @@ def test_events_tell_what_a_call_writes(name: str, retract: bool) -> None:
 @pytest.mark.parametrize("count", [0, 7])
 def test_a_stream_that_is_left_at_any_moment_is_resumed(name: str, count: int) -> None:
     write = writing(name)
-    with write.stream(PROMPTS, rng=SEEDS, **options_of(name)) as stream:
+    draft = HalfRight([row.token_ids for row in rows_of(whole(name))]) if count else None
+    with write.stream(PROMPTS, rng=SEEDS, draft=draft, **options_of(name)) as stream:
         for _ in itertools.islice(stream, count + 1):
             pass
     state, found = stream.state, list[StateRow | None]()
@@ -206,7 +207,7 @@ def test_a_stream_that_is_left_at_any_moment_is_resumed(name: str, count: int) -
         assert row.piece is not None
         left = MAX_TOKENS - (0 if row.piece.is_thinking else len(row.token_ids) - row.piece.start)
         if left > 0:
-            found += rows_of(write.resume(alone, **resuming(name, batch) | {"max_tokens": left}))
+            found += rows_of(write.resume(alone, draft=draft, **resuming(name, batch) | {"max_tokens": left}))
         else:  # it may have been about to go back
             found.append(row if row.finish_reason != "length" else None)
     compare(name, found)

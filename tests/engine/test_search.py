@@ -185,18 +185,6 @@ def test_the_prompt_is_fed_once_and_a_hypothesis_costs_one_token() -> None:
     assert meter.recomputed_tokens == 0
 
 
-def test_free_text_ends_where_it_may_and_is_cut_where_it_must() -> None:
-    model = random_model()
-    search = continuous(generate.text(model, sampler=samplers.beam_search(3)))
-    state = search("the name", max_tokens=4)
-    assert state.shape[1] == 3
-    assert len(set(state)) == 3
-    resumed = search.resume(state, max_tokens=2) if "length" in state.finish_reasons[0] else state
-    assert resumed.shape[1] == 3
-    stopped = search("the name", max_tokens=6, stop_at="e")
-    assert all("e" not in value for value in stopped.values[0])
-
-
 def test_entries_with_fewer_hypotheses_than_others_say_so() -> None:
     model = random_model()
     search = samplers.beam_search(6)

@@ -242,21 +242,6 @@ def test_the_share_is_that_after_warpers_and_guidance(temperature: float, scale:
     assert expected == pytest.approx(found, abs=4.5 * (expected * (1 - expected) / 800) ** 0.5 + 1e-3)
 
 
-LETTERS = {token_id: 4.0 for data, token_id in IDS.items() if (data.isalpha() and data.islower()) or data == b" "}
-"""So that the random model stays in these languages for some tokens."""
-
-
-def test_healing_comes_first() -> None:
-    write = continuous(free(random_model(), "[a-z]*( [a-z]+)*", sampler=samplers.multinomial(40, logit_bias=LETTERS)))
-    state = write("the na", max_tokens=8, rng=4, heal=True)
-    for row in state.rows[0]:
-        text = row.text(random_model().tokenizer)
-        assert text.startswith("the na")
-        if row.finish_reason == "stop":
-            assert row.value == text[6:]
-    assert any(row.finish_reason == "stop" for row in state.rows[0])
-
-
 # -- chains, and the other ways to make a piece --------------------------------------------------------------------------
 
 

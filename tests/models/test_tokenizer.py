@@ -225,21 +225,6 @@ def test_bos_is_added_as_the_wrapped_tokenizer_adds_it(kind: str) -> None:
     assert tokenizer.decode(tokenizer.encode("A text.", add_special_tokens=True)) == "A text."
 
 
-@pytest.mark.parametrize("kind", ["metaspace first", "Llama 2", "Unigram first", "GPT-2 with a prefix space", "T5"])
-def test_a_space_before_the_text_is_kept(kind: str) -> None:
-    tokenizer = tokenizer_of(kind)
-    assert tokenizer.drops_prefix_space
-    for text in (" a", "  a", "a", " "):
-        assert text == tokenizer.decode(tokenizer.encode(text)) or kind == "T5"
-
-
-@pytest.mark.parametrize("kind", ["GPT-2", "metaspace never", "Gemma", "tekken 131k in mistral-common"])
-def test_nothing_is_dropped_where_nothing_was_added(kind: str) -> None:
-    tokenizer = tokenizer_of(kind)
-    assert not tokenizer.drops_prefix_space
-    assert tokenizer.decode(tokenizer.encode(" a")) == " a"
-
-
 def test_decoding_replaces_what_is_not_utf_8() -> None:
     tokenizer = tokenizer_of("GPT-2")
     half = tokenizer.token_bytes.index(b"\xe2")

@@ -80,17 +80,6 @@ def test_text_beyond_the_context_is_refused() -> None:
     assert caught.value.length > 300
 
 
-def test_no_cache_is_shown_where_none_is_held() -> None:
-    state = continuous(generate.choice(random_model(), ["yes"]))("a")
-    forced = state.rows[0][0]
-    assert b"f" in forced.kinds
-    long = state + "x" * 50
-    assert long.kv_cache is not None
-    short = continuous(generate.text(random_model()))([">", "the name of the"], max_tokens=1)
-    assert short.kv_cache is not None
-    assert short.shape[2] - 1 == short.kv_cache.get_seq_length()
-
-
 def test_bytes_are_those_of_keys_values_and_logits() -> None:
     model = random_model()
     state = continuous(generate.text(model))("the name", max_tokens=4)
