@@ -17,7 +17,7 @@ import json
 import warnings
 from collections.abc import Callable, ItemsView, Iterable, Mapping, Sequence, Set, Sized, ValuesView
 from contextvars import ContextVar
-from time import perf_counter, thread_time
+from time import thread_time
 from types import CodeType
 from typing import Any
 
@@ -51,19 +51,16 @@ class TemplateUsage(Usage):
 
     what, advised = "a template", "TemplateBudget"
 
-    def __init__(self, budget: Budget, clock: Callable[[], float] = perf_counter) -> None:
-        super().__init__(budget, clock)
-        self.num_characters = 0
+    num_characters = 0
 
     def step(self) -> None:
         """Count a step, and check the time."""
-        self.num_steps += 1
-        self.check(StepBudgetError, self.num_steps)
+        super().step()
         self.check_time()
 
     def check_time(self) -> None:
         """Check the time since the beginning."""
-        self.check(ProgramTimeout, self._clock() - self._started)
+        self.check(ProgramTimeout, self.seconds)
 
     def characters(self, count: int) -> None:
         """Count characters of a result, known or estimated, and check the time."""

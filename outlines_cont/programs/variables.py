@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 from weakref import WeakSet
 
+from outlines_cont.checks import check
 from outlines_cont.errors import OptionError
 
 _PLAIN = (str, bytes, int, float, bool, type(None))
@@ -151,9 +152,7 @@ def _not_appended(expected: str, name: str, value: object) -> OptionError:
 
 
 def _checked(name: object) -> str:
-    if not isinstance(name, str):
-        raise OptionError(f"expected a text as the name of a shared variable, got {name!r}", "name")
-    return name
+    return str(check("name", name, isinstance(name, str), "the name of a shared variable, a text,"))
 
 
 def _check_value(value: object) -> None:

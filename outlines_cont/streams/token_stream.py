@@ -125,12 +125,8 @@ class TokenStream(Immutable):
             return self._past_end()
         from outlines_cont.streams.draw import drawn_token, uniform_of
 
-        if not hasattr(sampler, "sample"):
-            raise OptionError(
-                f"expected a sampler that draws token by token, got {sampler!r}. Use `samplers.greedy()` or "
-                "`samplers.multinomial()`.",
-                "sampler",
-            )
+        advice = "Use `samplers.greedy()` or `samplers.multinomial()`."
+        check("sampler", sampler, hasattr(sampler, "sample"), "a sampler that draws token by token", advice)
         num_drawn, num_tokens = self._state.num_drawn, len(self._options.tokenizer.token_bytes)
         if uniform is not None:
             _check_uniform(uniform, rng)
@@ -151,9 +147,8 @@ class TokenStream(Immutable):
 
         `finish_reason` says why nothing follows; `OptionError` where it is empty, or not a string.
         """
-        if not isinstance(finish_reason, str) or not finish_reason:
-            expected = "a reason as `finish_reason`, such as 'length'"
-            raise OptionError(f"expected {expected}, got {finish_reason!r}", "finish_reason")
+        is_reason = isinstance(finish_reason, str) and finish_reason != ""
+        check("finish_reason", finish_reason, is_reason, "a reason", "Write one such as 'length'.")
         return self._past_end() if self.finished else self._at(self._state.flush(finish_reason), self._tally)
 
     def fork(self) -> TokenStream:

@@ -34,7 +34,7 @@ from jinja2.environment import Template as JinjaTemplate
 import fsm
 from outlines_cont import generate
 from outlines_cont.budget import Budget
-from outlines_cont.checks import names_of, unknown_option
+from outlines_cont.checks import check, names_of, unknown_option
 from outlines_cont.engine.engine import Engine, engine_of
 from outlines_cont.engine.job import Step, Task
 from outlines_cont.engine.row import Row
@@ -598,10 +598,8 @@ def _gen(
 
 
 def _choice(name: Any, options: Any, *, force: bool = True, end: EndMode = ENDS["choice"]) -> tuple[Any, _Made]:
-    if isinstance(options, str):
-        raise OptionError(
-            f"expected a list of options, got one text {options!r}. Write [{options!r}] for a single option.", "options"
-        )
+    advice = f"Write [{options!r}] for a single option."
+    check("options", options, not isinstance(options, str), "a list of options", advice)
     return name, partial(generate.choice, options=list(options), force=force, end=end)
 
 

@@ -18,7 +18,7 @@ from jinja2.runtime import Context
 
 from fsm.errors import stacklevel_of_user
 from outlines_cont import generate
-from outlines_cont.checks import check_model, did_you_mean, file_text
+from outlines_cont.checks import check, check_model, did_you_mean, file_text
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.engine.job import Task
 from outlines_cont.engine.window import Room, Window
@@ -281,11 +281,8 @@ class Template:
         generate.text(model, sampler=sampler)
         self.check_values(values)
         _check_state(model, state)
-        if budget is not None and not isinstance(budget, TemplateBudget):
-            raise OptionError(
-                f"expected a `TemplateBudget` or None as `budget`, got {budget!r}. Write `TemplateBudget(tokens=..., seconds=...)`.",
-                "budget",
-            )
+        advice = "Write `TemplateBudget(tokens=..., seconds=...)`."
+        check("budget", budget, isinstance(budget, TemplateBudget | None), "a `TemplateBudget` or None", advice)
         if budget is not None and budget.kv_bytes is not None:
             raise OptionError(
                 "expected no `kv_bytes` for a template, which is one sequence, got a limit. Give `tokens` instead.",
