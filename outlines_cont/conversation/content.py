@@ -1,4 +1,4 @@
-"""`Content`: what a conversation holds, as an immutable value that its forks and marks share: the row of a state, how many of its tokens
+"""`Content`: what a conversation holds, as an immutable value that its forks and marks share: a state of one row, how many of its tokens
 were fed (the rest is the pending request), and the constraint on what follows. The state appends, joins and cuts tokens.
 
 `ConversationConstraint`: a token FSM in the state to which the tokens from some index on lead (`TokenNotAllowed` where they fail), up to
@@ -105,8 +105,7 @@ _FREE = ConversationConstraint()
 class Content:
     """The immutable content of a conversation."""
 
-    model: LanguageModel
-    row: StateRow
+    state: SequenceState  # of one row
     num_fed: int = 0  # how many of its tokens were fed; the others are pending
     constraint: ConversationConstraint = _FREE  # on what follows
     # index of the first token whose keys and values are not exactly those of a fresh run; None if all are
@@ -116,12 +115,12 @@ class Content:
     def of(cls, row: StateRow, model: LanguageModel, constrained_from: int | None = None) -> Content:
         """Return a content that begins with a row; `constrained_from` is where a constraint began that is not known."""
         constraint = _FREE if constrained_from is None else ConversationConstraint(constrained_from, state=0)
-        return cls(model, row, len(row.token_ids) - row.pending, constraint)
+        return cls(SequenceState(model, ((row,),), row.stream.seed), len(row.token_ids) - row.pending, constraint)
 
     @property
-    def state(self) -> SequenceState:
-        """The row as a state."""
-        return SequenceState(self.model, ((self.row,),), self.row.stream.seed)
+    def row(self) -> StateRow:
+        """The row of the state."""
+        return self.state.rows[0][0]
 
     @property
     def exact_state(self) -> SequenceState:
@@ -129,32 +128,38 @@ class Content:
         row, first = self.row, self.approximate_from
         if first is None:
             return self.state
-        exact = replace(row, kv=row.kv[:first] if row.kv is not None and first else None, logits=None)
-        return replace(self, row=exact).state
+        return _with_row(
+            self.state, replace(row, kv=row.kv[:first] if row.kv is not None and first else None, logits=None)
+        )
+
+    def with_row(self, row: StateRow) -> Content:
+        """Return the content with another row of the same tokens."""
+        return replace(self, state=_with_row(self.state, row))
 
     def longer(self, row: StateRow) -> Content:
         """Return the content with a row of more tokens, which are pending; `fsm.TokenNotAllowed` if the constraint refuses one."""
         added = row.token_ids[len(self.row.token_ids) :]
-        return replace(self, row=row, constraint=self.constraint.after(added, self.model.eos_token_ids))
+        constraint = self.constraint.after(added, self.state.model.eos_token_ids)
+        return replace(self.with_row(row), constraint=constraint)
 
     def prompted(self, prompt: str | Tokens | list[int] | SequenceState) -> Content:
         """Return the content with text, ids, or the tokens of a state after it; see `Conversation.prompt`."""
-        row, state = self.row, self.state
+        state, row, model = self.state, self.row, self.state.model
         if isinstance(prompt, SequenceState):
-            taken = replace(given_row(prompt, self.model), stream=row.stream)
+            taken = replace(given_row(prompt, model), stream=row.stream)
             if not row.token_ids:
                 return replace(self.longer(taken), num_fed=len(taken.token_ids) - taken.pending)
         elif prompt == []:
             return self
         elif not row.token_ids:
-            prompt = replace(self, row=_first_row(prompt, self.model, row.stream)).state
+            prompt = _with_row(state, _first_row(prompt, model, row.stream))
         return self.longer(state.append(prompt).rows[0][0])
 
     def constrained(self, expression: Expression | str | None) -> Content:
         """Return the content with another constraint; see `Conversation.constrain`."""
         if expression is None:
             return replace(self, constraint=_FREE)
-        token_ids, model, old = self.row.token_ids, self.model, self.constraint
+        token_ids, model, old = self.row.token_ids, self.state.model, self.constraint
         token_fsm = Constraint.of_model(model, lift(expression), force=False).token_fsm
         start = old.start if old.is_lost else len(token_ids)
         new = ConversationConstraint(token_fsm=token_fsm).anew(start, token_ids, model.eos_token_ids)
@@ -165,28 +170,17 @@ class Content:
 
         A constraint is lifted, with a `ConstraintWarning`, where nothing is left from a position before its beginning on.
         """
-        row, first, constraint = self._without(start, stop), self.approximate_from, self.constraint
+        row, first, constraint = _without(self.state, start, stop), self.approximate_from, self.constraint
         if start < constraint.start and stop == len(self.row.token_ids):
             _warn_of_lifting(constraint, start)
             constraint = _FREE
         begin = min(max(constraint.start - (stop - start), start), constraint.start)
-        constraint = constraint.anew(begin, row.token_ids, self.model.eos_token_ids)
+        constraint = constraint.anew(begin, row.token_ids, self.state.model.eos_token_ids)
         if kv is not None:
             row, first = replace(row, kv=kv), start if first is None else min(first, start)
         is_approximate = first is not None and first < row.cached
         num_fed = self.num_fed - max(min(stop, self.num_fed) - start, 0)
-        return Content(self.model, row, num_fed, constraint, first if is_approximate else None)
-
-    def _without(self, start: int, stop: int) -> StateRow:
-        """Return the row without some tokens; those after them lose their keys and values."""
-        row, tokens = self.row, self.state.tokens
-        head, tail, num_left = tokens[:start], tokens[stop:], row.num_start_tokens - stop
-        if num_left > 0:
-            # A sum would leave out start tokens of its right side.
-            inside = replace(tail.rows[0][0], num_start_tokens=0, starts_inside=True)
-            joined = head.append(replace(self, row=inside).state).rows[0][0]
-            return replace(joined, num_start_tokens=start + num_left, starts_inside=row.starts_inside)
-        return (head.append(tail) if stop < len(row.token_ids) else head).rows[0][0]
+        return Content(_with_row(self.state, row), num_fed, constraint, first if is_approximate else None)
 
 
 def checked_ids(prompt: int | Iterable[int], vocab_size: int) -> list[int]:
@@ -214,6 +208,10 @@ def given_row(state: SequenceState, model: LanguageModel) -> StateRow:
     return row
 
 
+def _with_row(state: SequenceState, row: StateRow) -> SequenceState:
+    return replace(state, rows=((row,),))
+
+
 def _first_row(prompt: str | Tokens | list[int], model: LanguageModel, stream: RandomStream) -> StateRow:
     """Return the row of the first prompt of a conversation; start tokens are put before a text."""
     given = tuple(prompt) if isinstance(prompt, list) else checked_given(prompt, model)
@@ -222,6 +220,18 @@ def _first_row(prompt: str | Tokens | list[int], model: LanguageModel, stream: R
     if text and not token_ids:
         raise EmptyPrompt(f"expected a text that encodes to one token or more, got {text[:40]!r}")
     return prompt_row(token_ids, model, stream, num_start)
+
+
+def _without(state: SequenceState, start: int, stop: int) -> StateRow:
+    """Return the row of a state of one row without some tokens; those after them lose their keys and values."""
+    row, head, tail = state.rows[0][0], state.tokens[:start], state.tokens[stop:]
+    num_left = row.num_start_tokens - stop
+    if num_left > 0:
+        # A sum would leave out start tokens of its right side.
+        inside = replace(tail.rows[0][0], num_start_tokens=0, starts_inside=True)
+        joined = head.append(_with_row(tail, inside)).rows[0][0]
+        return replace(joined, num_start_tokens=start + num_left, starts_inside=row.starts_inside)
+    return (head.append(tail) if stop < len(row.token_ids) else head).rows[0][0]
 
 
 def _warn_of_lifting(constraint: ConversationConstraint, start: int) -> None:
@@ -264,7 +274,7 @@ def drawn(
         InvalidLogits, DeadEnd: nothing can be drawn for one of the contents.
         ContextLengthError: one has no room for another token.
     """
-    model, rows = contents[0].model, [content.row for content in contents]
+    model, rows = contents[0].state.model, [content.row for content in contents]
     logits = torch.stack([row.logits for row in rows if row.logits is not None])
     _check_scores(scores, logits)
     for row in rows if append else ():

@@ -314,7 +314,7 @@ class Conversation:
             if content is None:
                 told = "expected a mark of this conversation, or of one that it was forked from later"
                 raise OptionError(f"{told}, got {mark!r}", "mark")
-            self._set(replace(content, row=replace(content.row, stream=stream)))
+            self._set(content.with_row(replace(content.row, stream=stream)))
 
     def drop(self, start: int, stop: int, mode: Literal["recompute", "shift"] = "recompute") -> None:
         """Remove the tokens from index `start` up to `stop`; those after them move to earlier positions.
@@ -399,14 +399,13 @@ class Conversation:
         num_same = num_common(self._open().row.token_ids, row.token_ids)
         self._kept.forget_after(num_same if first is None else min(num_same, first))
         known = self._kept.whole(row.cached) if row.logits is None and row.cached == len(row.token_ids) else None
-        self._content = content if known is None else replace(content, row=replace(row, logits=known))
+        self._content = content if known is None else content.with_row(replace(row, logits=known))
 
     def _fork(self, same: bool) -> Conversation:
         self._executor._check_open()
         content = self._open()
         if not same:
-            stream = content.row.stream.fork(self._num_forks)
-            content = replace(content, row=replace(content.row, stream=stream))
+            content = content.with_row(replace(content.row, stream=content.row.stream.fork(self._num_forks)))
             self._num_forks += 1
         fork = Conversation(self._executor, next(self._executor._numbers), content)
         fork._marks.update(self._marks)
@@ -416,7 +415,7 @@ class Conversation:
     def _fed(self, row: StateRow) -> None:
         """Note that all tokens were fed, and keep the logits after the last."""
         content = self._open()
-        self._content = replace(content, row=row, num_fed=len(row.token_ids))
+        self._content = replace(content.with_row(row), num_fed=len(row.token_ids))
         if row is not content.row and row.logits is not None:
             self._keep(len(row.token_ids), row.logits)
 
@@ -499,11 +498,11 @@ class BatchedExecutor:
     def kv_bytes(self) -> int:
         """Bytes of keys, values and logits of all open conversations and their marks; shared ones count once."""
         with self.lock:
-            contents = [held for one in self.conversations for held in (one._open(), *list(one._marks.values()))]
-            held = {id(content.row.logits) for content in contents}
+            states = [held.state for one in self.conversations for held in (one._open(), *list(one._marks.values()))]
+            held = {id(state.rows[0][0].logits) for state in states}
             kept = {id(x): x.nbytes for conversation in self.conversations for x in conversation._kept.tensors}
             others = sum(size for key, size in kept.items() if key not in held)
-            return kv_bytes([content.state for content in contents]) + others
+            return kv_bytes(states) + others
 
     def create(self, prompt: Any = None, *, seed: int | None = None) -> Conversation:
         """Return a new conversation.

@@ -810,3 +810,16 @@ def test_special_tokens_of_a_template_are_prompted_as_such() -> None:
             conversation.prompt("<end>")
         ids = executor.create(TOKENIZER.encode("the", add_special_tokens=True))
         assert str(ids.state) == "the"
+
+
+def test_logits_that_were_read_from_the_state_are_known_to_the_conversation() -> None:
+    model = random_model()
+    with BatchedExecutor(model, kept_logits_bytes=0) as executor:
+        conversation = executor.create("the name of")
+        executor.infer()
+        conversation.rewind(1)
+        with model.meter() as meter:
+            read = [conversation.state.logits[0, 0], conversation.state.logits[0, 0], conversation.logits()]
+        assert meter.forwards == 1
+        assert torch.equal(read[0], read[2])
+        same_logits(conversation)
