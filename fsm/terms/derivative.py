@@ -261,8 +261,6 @@ class Derivatives:
         kind, args = node.kind, node.args
         if kind is Kind.CONCAT and args[0].kind is not Kind.LITERAL:
             return args if args[0].nullable and len(text) == 1 else args[:1]
-        if kind is Kind.CHECK:
-            return args[:1]
         return args if kind in _BOOLEAN and (len(text) > 1 or node not in self._arcs) else ()
 
     def _after(self, node: Node, values: list[Node], text: bytes) -> Node:
@@ -285,8 +283,6 @@ class Derivatives:
             return self._target(node, text[0])
         if kind is Kind.ALTERNATION:
             return nodes.alternation(values)
-        if kind is Kind.CHECK:
-            return values[0]
         return nodes.intersection(values) if kind is Kind.INTERSECTION else nodes.complement(values[0])
 
     def _target(self, node: Node, byte: int) -> Node:

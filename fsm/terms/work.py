@@ -36,10 +36,8 @@ def done() -> int:
 class WorkLimit:
     """A context in which `check` raises what `exceeded` makes once this thread did more than `most` in it; a nearer outer bound stays."""
 
-    __slots__ = (
-        "_before",
-        "_new",
-    )  # a class, as a generator with `contextmanager` would take a tenth of the time of a mask
+    # A class, as a generator with `contextmanager` would take a tenth of the time of a mask.
+    __slots__ = ("_before", "_new")
 
     def __init__(self, most: int, exceeded: Callable[[], Exception]) -> None:
         self._new = most, exceeded

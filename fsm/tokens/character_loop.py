@@ -22,9 +22,8 @@ from fsm.terms.node import EPSILON, Kind, Node
 from fsm.tokens.trie import Trie
 from fsm.tokens.walk import NEVER, Exits, ExitsOf, finish, leave_from, read_words, sweep
 
-MAX_OVERLAP = (
-    4  # the most bytes with which both an iteration and `rest` may begin; with more, a breadth-first walk is cheaper
-)
+# The most bytes with which both an iteration and `rest` may begin; with more, a breadth-first walk is cheaper.
+MAX_OVERLAP = 4
 MAX_OVERLAPPING = 4_000  # the most tokens that contain these bytes, where there are more of them
 MAX_EXIT_BYTES = 64  # the most bytes that may follow a loop
 MAX_LEFT_OUT = 2_000  # the most texts that a loop may exclude

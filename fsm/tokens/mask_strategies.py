@@ -42,19 +42,14 @@ from fsm.tokens.ways_walk import WaysWalk
 Words = NDArray[np.int32]
 """A packed mask: `(ceil(V / 32),)`, bit `t % 32` of word `t // 32` allows token t."""
 
-MASK_OVERHEAD = (
-    1_000  # bytes that a mask takes besides its words: the terms that are its key alone, the array object, the entry
-)
-MAX_NARROW_COST = (
-    4_000  # steps after which the depth-first walk is abandoned, because a breadth-first walk costs as much
-)
-MAX_JUMPS = (
-    6  # the most trie nodes at which a depth-first walk may stop, so that other strategies find the tokens below
-)
-MAX_OPEN_WORK = (
-    40_000  # work (see `fsm/terms/work.py`) that a product with open counters may take before the plain walk is cheaper
-)
-
+# Bytes that a mask takes besides its words: the terms that are its key alone, the array object, the entry.
+MASK_OVERHEAD = 1_000
+# Steps after which the depth-first walk is abandoned, because a breadth-first walk costs as much.
+MAX_NARROW_COST = 4_000
+# The most trie nodes at which a depth-first walk may stop, so that other strategies find the tokens below.
+MAX_JUMPS = 6
+# Work (see `fsm/terms/work.py`) that a product with open counters may take before the plain walk is cheaper.
+MAX_OPEN_WORK = 40_000
 MAX_WIDE_WORK = 20_000  # the same for a plain walk, before one way by way is
 
 

@@ -33,11 +33,8 @@ MIN_WIDE_TEXTS = 25  # the fewest texts below a node for which the walk stops at
 MIN_BYTE_LOOP_TEXTS = 300  # the same for a loop over one byte, which needs one state only and is fast to walk
 NEW_STATE_COST, NEW_TEXT_COST = 40, 8
 """The cost of making a state, and of reading a text below a loop for the first time, in steps of a depth-first walk."""
-MAX_TAIL_SPAN, MAX_TAIL_NODES, MAX_TAIL_TEXTS = (
-    256,
-    8,
-    64,
-)  # a level with fewer live nodes is finished node by node, without arrays
+# A level with fewer live nodes is finished node by node, without arrays.
+MAX_TAIL_SPAN, MAX_TAIL_NODES, MAX_TAIL_TEXTS = 256, 8, 64
 MAX_EXIT_COST = 1_000  # of a depth-first walk of the texts of exits, before one by level costs less
 NEVER = 65_535  # more iterations of a loop than any token has: the value for `not inside`
 
@@ -77,7 +74,8 @@ class _NarrowWalk:
 
     def run(self, term: Node, max_cost: int) -> bool:
         """Walk from the root on; False where it costs too much."""
-        stack, num_known, cost, seen = self._stack, len(self._automaton), 0, set[tuple[int, Node, int]]()
+        stack, states, cost, seen = self._stack, self._automaton.nodes, 0, set[tuple[int, Node, int]]()
+        most = max_cost + NEW_STATE_COST * len(states)
         stack.append((Trie.root, term, 0, self._trie.below(Trie.root)))
         while stack:
             node, term, rest, below = stack.pop()
@@ -87,7 +85,7 @@ class _NarrowWalk:
                 continue
             seen.add((node, term, rest))
             cost += 2 + self._read(node, term, rest, below, max_cost - cost)
-            if cost + NEW_STATE_COST * (len(self._automaton) - num_known) > max_cost:
+            if cost + NEW_STATE_COST * len(states) > most:
                 return False
         return True
 
@@ -119,13 +117,16 @@ class _NarrowWalk:
 
     def _read(self, node: int, term: Node, rest: int, below: int, room: int) -> int:
         """Read the first factor of a term at a trie node, or divide it into alternatives; return the cost."""
-        head, tail = nodes.first_and_rest(term)
-        kind, after = head.kind, self._then(tail, rest)
-        if kind is Kind.LITERAL:
-            return self._push(_read_text(self._trie, node, head.args[0], self.found), after)
-        if kind is Kind.WORDS:
-            word_list, *span = head.args
-            return self._push(read_words(self._trie, node, self.found, word_list.words, *span), after)
+        head, tail = term.args if term.kind is Kind.CONCAT else (term, EPSILON)
+        kind = head.kind
+        if kind is Kind.LITERAL or kind is Kind.WORDS:
+            if kind is Kind.LITERAL:
+                read = _read_text(self._trie, node, head.args[0], self.found)
+            else:
+                read = read_words(self._trie, node, self.found, head.args[0].words, *head.args[1:])
+            self._stack += [(end, tail, rest, left) for _, end, left in read]
+            return len(read)
+        after = self._then(tail, rest)
         if kind is Kind.FIELDS and head.is_plain:
             return self._read_fields(node, head, after)
         if head.has_munch:  # what follows decides where it ends
@@ -153,12 +154,9 @@ class _NarrowWalk:
         return self._divide(node, (body,), after, below)
 
     def _divide(self, node: int, ways: Sequence[Node], rest: int, below: int) -> int:
-        self._stack += [(node, way, rest, below) for way in ways if self._automaton.is_alive(way)]
+        is_alive = self._automaton.is_alive
+        self._stack += [(node, way, rest, below) for way in ways if way.is_plain or is_alive(way)]
         return len(ways)
-
-    def _push(self, ends: list[End], rest: int) -> int:
-        self._stack += [(end, EPSILON, rest, below) for _, end, below in ends]
-        return len(ends)
 
     def _derive(self, node: int, head: Node, rest: int, below: int) -> int:
         """Read one byte of a term that is not divided, by its derivatives; where it is empty is for the caller."""
