@@ -121,11 +121,11 @@ class _NarrowWalk:
         kind = head.kind
         if kind is Kind.LITERAL or kind is Kind.WORDS:
             if kind is Kind.LITERAL:
-                read = _read_text(self._trie, node, head.args[0], self.found)
+                ends = _read_text(self._trie, node, head.args[0], self.found)
             else:
-                read = read_words(self._trie, node, self.found, head.args[0].words, *head.args[1:])
-            self._stack += [(end, tail, rest, left) for _, end, left in read]
-            return len(read)
+                ends = read_words(self._trie, node, self.found, head.args[0].words, *head.args[1:])
+            self._stack += [(end, tail, rest, left) for _, end, left in ends]
+            return len(ends)
         after = self._then(tail, rest)
         if kind is Kind.FIELDS and head.is_plain:
             return self._read_fields(node, head, after)
