@@ -179,7 +179,7 @@ class TokenDraws:
         """
         masked, normal = self._masker.masked(drawn_from, draws.masks), logits.log_softmax(dim=-1)
         plan = self._plans.of(draws.drawings)
-        table = _table(plan, draws, masked, normal, marks_doubts=True)
+        table = _table(plan, draws, masked, normal, is_masked=masked is not logits, marks_doubts=must_wait(masked))
         scores = [] if batch.scores is None else [batch.scores]
         values = _values([*table, *scores])
         if scores:
@@ -188,7 +188,7 @@ class TokenDraws:
             doubtful = [i for i, sampling_logprob in enumerate(values[2]) if sampling_logprob == inf]
             some = draws.some(doubtful)
             again = self._plans.of(some.drawings), some, masked[doubtful], normal[doubtful]
-            for line, found in zip(values, _values(_table(*again, marks_doubts=False)), strict=True):
+            for line, found in zip(values, _values(_table(*again)), strict=True):
                 for i, value in zip(doubtful, found, strict=True):
                     line[i] = value
         token_ids, logprobs, sampling_logprobs = values
@@ -225,11 +225,19 @@ class _Draws:
 
 
 def _table(
-    plan: DrawPlan, draws: _Draws, masked: torch.Tensor, normal: torch.Tensor, *, marks_doubts: bool
+    plan: DrawPlan,
+    draws: _Draws,
+    masked: torch.Tensor,
+    normal: torch.Tensor,
+    *,
+    is_masked: bool = True,
+    marks_doubts: bool = False,
 ) -> list[torch.Tensor]:
     """Return (R,) token ids, log-probabilities by (R, V) `normal`, and log-probabilities masked and warped; see `BatchDraw`."""
     if plan.takes_largest:
-        token_ids, logprobs = most_probable(masked)
+        token_ids, logprobs = most_probable(masked, None if is_masked else normal)
+        if not is_masked:
+            return [token_ids, logprobs, logprobs]
         return [token_ids, normal.gather(-1, token_ids[:, None]).squeeze(-1), logprobs]
     uniforms = torch.tensor(draws.uniforms, dtype=torch.float64) if plan.needs_random else None
     counts: list[TokenCounts | None] | None = None
@@ -239,6 +247,11 @@ def _table(
     for index, error in found.errors.items():
         draws.rows[index].fail(error)
     return [found.token_ids, normal.gather(-1, found.token_ids[:, None]).squeeze(-1), found.logprobs]
+
+
+def must_wait(tensor: torch.Tensor) -> bool:
+    """Return whether the host waits for what it reads of a tensor; if not, rows in doubt are processed whole at once."""
+    return tensor.device.type != "cpu"
 
 
 def _values(columns: Sequence[torch.Tensor]) -> list[list[Any]]:

@@ -46,7 +46,6 @@ class KVBatch:
     """The keys and values of R rows that run together.
 
     Attributes:
-        mask: (R, C) bool, where a column of the tails is a token of the row.
         heads: for each row, the parts before its tail, which it may share with other rows.
     """
 
@@ -61,7 +60,6 @@ class KVBatch:
         self._model = model
         self._store = model.kv_store
         self.heads: list[list[KVPart]] = []
-        self.mask: NDArray[np.bool_] = np.zeros((0, 0), dtype=bool)
         self._head_lengths: list[int] = []
         self._tail_lengths: list[int] = []
         is_fixed = sharing is not None or not model.can_branch
@@ -73,6 +71,18 @@ class KVBatch:
     def num_rows(self) -> int:
         """R."""
         return len(self.heads)
+
+    @property
+    def mask(self) -> NDArray[np.bool_]:
+        """(R, C) bool, read-only: where a column of the tails is a token of the row."""
+        missing = self._tails.length - self._mask.shape[1]
+        if missing:
+            self._mask = np.concatenate([self._mask, np.ones((self.num_rows, missing), dtype=bool)], axis=1)
+        return self._mask
+
+    def _set_mask(self, mask: NDArray[np.bool_]) -> None:
+        """Set the mask; columns that are fed behind it later are tokens of every row, until it is set again."""
+        self._mask, self._has_gaps = mask, not mask.all()
 
     @property
     def lengths(self) -> list[int]:
@@ -107,7 +117,7 @@ class KVBatch:
             fed[0][new] = [*chain.from_iterable(chunks)]
             fed[1] = np.where(new, positions - np.array(starts)[:, None], 0)
         else:
-            new = np.ones((len(chunks), width), dtype=bool)
+            new = None
             fed[:] = chunks, positions
         # A forward has some logits, even where none are wanted yet.
         columns = sorted({at + i for at, indices in zip(starts, wanted, strict=True) for i in indices}) or [width - 1]
@@ -123,7 +133,7 @@ class KVBatch:
     def feed_next(self, token_ids: Sequence[int]) -> torch.Tensor:
         """Feed one token id per row in one forward, and return the (R, V) logits after these; `feed` in short, with the same errors."""
         fed = np.array([token_ids, self.lengths])[..., None]
-        logits = self._forward(fed, np.ones((len(token_ids), 1), dtype=bool), [0])
+        logits = self._forward(fed, None, [0])
         self._tail_lengths = [length + 1 for length in self._tail_lengths]
         return logits[:, 0]
 
@@ -140,8 +150,9 @@ class KVBatch:
             shares[row] = share[:length] if share is not None and length else None
             self._open(shares)
             return
-        self.mask = self.mask.copy()
-        self.mask[row, np.flatnonzero(self.mask[row])[tail:]] = False
+        mask = self.mask.copy()
+        mask[row, np.flatnonzero(mask[row])[tail:]] = False
+        self._set_mask(mask)
         self._tail_lengths[row] = tail
         self._tidy()
 
@@ -220,8 +231,8 @@ class KVBatch:
         # Columns before this one may belong to others, too.
         self._floor = max((int(line[-1]) + 1 for line in columns if len(line)), default=0)
         self._tail_lengths = [len(line) for line in columns]
-        self.mask = _mask(columns, self._floor)
         self._cache = GrowingCache(buffer, self._floor, shared, is_ours=self._is_ours)
+        self._set_mask(_mask(columns, self._floor))
 
     def _close(self) -> None:
         self._tails.buffer.release(self)
@@ -266,33 +277,39 @@ class KVBatch:
         columns.flags.writeable = False
         return (KVPart(self._tails.buffer, row, columns),) if len(columns) else ()
 
-    def _forward(self, fed: NDArray[np.int64], new: NDArray[np.bool_], columns: list[int]) -> torch.Tensor:
-        """Feed ids and their positions, (2, R, Q)."""
-        seen = np.concatenate([self.mask, new], axis=1)
+    def _forward(self, fed: NDArray[np.int64], new: NDArray[np.bool_] | None, columns: list[int]) -> torch.Tensor:
+        """Feed ids and their positions, (2, R, Q), of which `new` (R, Q) are tokens; None for all."""
+        width = fed.shape[2]
+        seen = None if new is None and not self._has_gaps else self._seen(new, width)
         ids, positions = upload(fed, self._model.device).unbind()
-        logits = self._model.forward(ids, self._attention_mask(seen, new), positions, self._cache, columns)
+        logits = self._model.forward(ids, self._attention_mask(seen, width), positions, self._cache, columns)
         if not self._tails.were_read():
             raise UnsupportedModel(
                 f"expected {self._model!r} to attend to the keys that its cache returns, but it has not read the shared "
                 "part of them. Pass `share=False` when the model is wrapped."
             )
-        self.mask = seen
-        self._tails.length += new.shape[1]
+        self._tails.length += width
+        if seen is not None:
+            self._set_mask(seen)
         return logits
 
-    def _attention_mask(self, seen: NDArray[np.bool_], new: NDArray[np.bool_]) -> torch.Tensor | None:
-        """Return the mask of a forward: (R, C + Q) int64, from which the model makes its own.
+    def _seen(self, new: NDArray[np.bool_] | None, width: int) -> NDArray[np.bool_]:
+        """Return (R, C + Q) bool: where a column is a token, the new ones included."""
+        new = np.ones((self.num_rows, width), dtype=bool) if new is None else new
+        return np.concatenate([self.mask, new], axis=1)
 
-        It is None where every column has a token. With shared segments, and on CUDA (where a model would wait for the device to read
-        the mask, and `prefix_attention` takes no other), it is (R, 1, Q, C + Q), additive over the tails; None where a single query
-        sees all of its tail, or all queries are the first.
+    def _attention_mask(self, seen: NDArray[np.bool_] | None, width: int) -> torch.Tensor | None:
+        """Return the mask of a forward of Q columns: (R, C + Q) int64, from which the model makes its own.
+
+        It is None where every column has a token, as `seen` is. With shared segments, and on CUDA (where a model would wait for the
+        device to read the mask, and `prefix_attention` takes no other), it is (R, 1, Q, C + Q), additive over the tails; None where a
+        single query sees all of its tail, or all queries are the first.
         """
-        device = self._model.device
-        width = new.shape[1]
-        is_ours = self._tails.is_ours
-        is_first = width == seen.shape[1] and not self._tails.segments
-        if seen.all() and (width == 1 or is_first or not is_ours):
+        device, is_ours = self._model.device, self._tails.is_ours
+        is_first = not self._tails.length and not self._tails.segments
+        if seen is None and (width == 1 or is_first or not is_ours):
             return None
+        seen = self._seen(None, width) if seen is None else seen
         if not is_ours:
             return upload(seen.astype(np.int64), device)
         return additive_mask(_visible(seen, width, device), self._model.dtype)
@@ -312,7 +329,7 @@ class KVBatch:
         used = np.flatnonzero(self.mask.any(axis=0))
         stop = max(int(used[-1]) + 1 if len(used) else 0, self._floor)
         if stop < self.mask.shape[1]:
-            self.mask = self.mask[:, :stop]
+            self._set_mask(self.mask[:, :stop])
             self._tails.length = stop
             self._tails.buffer.trim(self, stop)
 

@@ -152,16 +152,46 @@ Drawn = tuple[torch.Tensor, torch.Tensor]
 """(R,) int64 indices, and (R,) log-probabilities of these."""
 
 
-def most_probable(logits: torch.Tensor) -> Drawn:
-    """Return the largest of each row of (R, V) logits, of equal ones the first.
+def most_probable(logits: torch.Tensor, normal: torch.Tensor | None = None) -> Drawn:
+    """Return the largest of each row of (R, V) logits, of equal ones the first; `normal` is their `log_softmax`, where that is known.
 
-    Cost: a softmax; on a CPU the index by numpy takes a tenth of the time of that by PyTorch.
+    Cost: a softmax if it is not; on a CPU the index by numpy takes a tenth of the time of that by PyTorch.
     """
-    if logits.device.type == "cpu" and logits.dtype != torch.bfloat16:
+    if _is_numpy(logits):
         token_ids = torch.from_numpy(logits.detach().numpy().argmax(axis=-1, keepdims=True))
     else:
         token_ids = logits.max(dim=-1, keepdim=True).indices
-    return token_ids.squeeze(-1), logits.log_softmax(dim=-1).gather(-1, token_ids).squeeze(-1)
+    normal = logits.log_softmax(dim=-1) if normal is None else normal
+    return token_ids.squeeze(-1), normal.gather(-1, token_ids).squeeze(-1)
+
+
+def largest(values: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the `count` largest of each row of (R, N) values, descending, and (R, 1) int64, the index of the first of these.
+
+    Cost: on a CPU, by numpy, for 48 rows of 4096 an eighth of the time of `topk`.
+    """
+    if not _is_numpy(values):
+        found = values.topk(count, dim=-1)
+        return found.values, found.indices[:, :1]
+    array = values.detach().numpy()
+    first = array.shape[-1] - count
+    listed = np.sort(np.partition(array, first)[:, first:])[:, ::-1].copy()
+    return torch.from_numpy(listed), torch.from_numpy(array.argmax(axis=-1, keepdims=True))
+
+
+def _is_numpy(values: torch.Tensor) -> bool:
+    """Return whether numpy reads the values."""
+    return values.device.type == "cpu" and values.dtype != torch.bfloat16
+
+
+def largest_indices(values: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return (R, count) int64, the indices of the largest of each row of (R, N) values, ascending, and (R, 1), the next largest."""
+    if not _is_numpy(values):
+        found = values.topk(count + 1, dim=-1)
+        return found.indices[:, :-1].sort(dim=-1).values, found.values[:, -1:]
+    first = values.shape[-1] - count
+    order = torch.from_numpy(np.argpartition(values.detach().numpy(), first - 1)[:, first - 1 :])
+    return order[:, 1:].sort(dim=-1).values, values.gather(-1, order[:, :1])
 
 
 def inverse_cdf(logits: torch.Tensor, uniforms: torch.Tensor) -> Drawn:
@@ -279,12 +309,11 @@ class TopBlocks:
         self._divisor: torch.Tensor | None = None  # (r, 1), what `_rows` are yet to be divided by
         self._doubts: torch.Tensor | None = None  # (r, 1) bool
         if 2 * blocks * _TOP_SIZE <= logits.shape[-1]:
-            largest = _reduced(logits, _TOP_SIZE, torch.amax).topk(blocks + 1, dim=-1)
-            at = _indices(largest.indices[:, :-1].sort(dim=-1).values, _TOP_SIZE)
-            self.logits, self._outside = _gathered(logits, at, -torch.inf), largest.values[:, -1:]
+            chosen, self._outside = largest_indices(_reduced(logits, _TOP_SIZE, torch.amax), blocks)
+            at = _indices(chosen, _TOP_SIZE)
+            self.logits = _gathered(logits, at, -torch.inf)
             self._token_ids = at.clamp_max(logits.shape[-1] - 1)
-        self.listed, at = self.logits.topk(min(num_listed, self.logits.shape[-1]), dim=-1)
-        self._largest_at = at[:, :1]
+        self.listed, self._largest_at = largest(self.logits, min(num_listed, self.logits.shape[-1]))
 
     def divide(self, divisor: torch.Tensor) -> None:
         """Divide the logits by (r, 1) numbers above 0."""

@@ -18,7 +18,7 @@ from typing import ClassVar, Self
 import torch
 
 from outlines_cont.checks import check, is_int, is_number
-from outlines_cont.sampling.kernels import TopBlocks, exact, on_device
+from outlines_cont.sampling.kernels import TopBlocks, exact, largest, on_device
 from outlines_cont.sampling.warper import (
     RowWarper,
     Truncate,
@@ -159,7 +159,8 @@ class TopK(NumberWarper):
     @classmethod
     def floor(cls, logits: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
         """Return the k-th largest logit of each row."""
-        return _kth_largest(logits.topk(min(int(numbers.max()), logits.shape[-1]), dim=-1).values, numbers)
+        listed, _ = largest(logits, min(int(numbers.max()), logits.shape[-1]))
+        return _kth_largest(listed, numbers)
 
     @classmethod
     def narrow(cls, top: TopBlocks, numbers: torch.Tensor) -> None:
@@ -249,8 +250,8 @@ class TopA(NumberWarper):
     @classmethod
     def floor(cls, logits: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:
         """Return the logit of log-probability log(a) + 2 log(largest probability)."""
-        largest = logits.amax(dim=-1, keepdim=True)
-        return largest + numbers.to(logits) + (largest - logits.logsumexp(dim=-1, keepdim=True))
+        first = logits.amax(dim=-1, keepdim=True)
+        return first + numbers.to(logits) + (first - logits.logsumexp(dim=-1, keepdim=True))
 
     @classmethod
     def narrow(cls, top: TopBlocks, numbers: torch.Tensor) -> None:

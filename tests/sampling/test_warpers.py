@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_cont import SequenceState, continuous, generate, samplers
+from outlines_cont.engine import token_draws
 from outlines_cont.engine.drawing.draw_plan import BatchDraw, DrawPlan
 from outlines_cont.errors import SamplerError
 from outlines_cont.samplers import DRY, XTC, MinP, Mirostat, Temperature, TopA, TopK, TopP, TypicalP, Warper, best_of, greedy, multinomial
-from outlines_cont.sampling import SamplerBatch, TokenCounts
+from outlines_cont.sampling import SamplerBatch, TokenCounts, kernels
 from outlines_cont.sampling.batch import WarperChain
 from outlines_cont.sampling.warper import RowWarper
 from tests.fakes import random_model
@@ -179,6 +180,26 @@ def test_a_draw_that_only_marks_doubts_has_all_other_draws(rows: list[tuple[str,
     assert torch.equal(wanted[1][is_sure], found[1][is_sure])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [2, 40, 1000])
+def test_the_largest_by_numpy_are_those_by_pytorch(dtype: torch.dtype, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(size)
+    logits = torch.randint(-20, 20, (30, size), generator=generator).to(dtype) / 4  # many are equal
+    logits[3, : size // 2] = -torch.inf
+    logits[4] = -torch.inf
+    for count in {1, size // 3 or 1, size - 1}:
+        found = [kernels.largest(logits, count), kernels.largest_indices(logits, count)]
+        with monkeypatch.context() as patch:
+            patch.setattr(kernels, "_is_numpy", lambda values: False)
+            wanted = [kernels.largest(logits, count), kernels.largest_indices(logits, count)]
+        assert torch.equal(wanted[0][0], found[0][0])
+        assert torch.equal(logits.gather(-1, wanted[0][1]), logits.gather(-1, found[0][1]))
+        # Of equal ones at the border either may be taken.
+        assert torch.equal(logits.gather(-1, wanted[1][0]).sort().values, logits.gather(-1, found[1][0]).sort().values)
+        assert torch.equal(wanted[1][1], found[1][1])
+        assert (found[1][0].diff() > 0).all()
+
+
 def test_rows_in_doubt_are_drawn_from_whole_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     model = random_model()
     write = continuous(generate.text(model, sampler=multinomial(2, top_p=0.999, temperature=9.0)))
@@ -189,11 +210,13 @@ def test_rows_in_doubt_are_drawn_from_whole_rows(monkeypatch: pytest.MonkeyPatch
         asked.append((marks_doubts, bool((found.logprobs == torch.inf).any())))
         return found
 
+    monkeypatch.setattr(token_draws, "must_wait", lambda tensor: True)  # as on a GPU
     monkeypatch.setattr(DrawPlan, "draw", draw)
     marking = write(["a", "the"], max_tokens=12, rng=1)
     assert (True, True) in asked
     assert (False, True) not in asked
-    monkeypatch.setattr(DrawPlan, "draw", lambda self, *given, marks_doubts: plain(self, *given))
+    monkeypatch.setattr(DrawPlan, "draw", plain)
+    monkeypatch.setattr(token_draws, "must_wait", lambda tensor: False)
     assert _tokens(write(["a", "the"], max_tokens=12, rng=1)) == _tokens(marking)
 
 
