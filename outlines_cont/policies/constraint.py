@@ -71,7 +71,9 @@ class Constraint(Immutable, Policy[int]):
         self._forced = lru_cache(_MEMO_SIZE)(self._forced_branches)
         self._hints = lru_cache(_MEMO_SIZE)(self._first_forced)
         self._longest = lru_cache(_MEMO_SIZE)(self._longest_allowed)
+        self._is_forced = lru_cache(_MEMO_SIZE)(lambda state: bool(token_fsm.forced_text(state)))
         self._sampled = lru_cache(_NUM_MASKS)(self._open_branches if end == "free" else self._closed_branches)
+        self._always: dict[int, list[Branch]] = {}  # by state, what is sampled whatever was written before
 
     @classmethod
     def of_model(
@@ -119,13 +121,21 @@ class Constraint(Immutable, Policy[int]):
 
     def branches(self, state: int, row: RowView) -> list[Branch]:
         """Return the forced tokens if there are any, else the mask of the state."""
+        known = self._always.get(state)
+        if known is not None:
+            return known
         if self.force:
             forced = self._forced(state, tuple(row.token_ids[-_CONTEXT:]))
             if forced:
                 return forced
         if self.end == "eos" and self.token_fsm.is_late(state):
             return [Branch(sample_mask=LazyTokenSet(partial(self.token_fsm.bitmask, state)))]
-        return self._sampled(state)
+        branches = self._sampled(state)
+        if not (self.force and self._is_forced(state)):
+            if len(self._always) >= _NUM_MASKS:
+                self._always.clear()
+            self._always[state] = branches
+        return branches
 
     def exits(self, state: int) -> LanguageExits | None:
         """Return how tokens leave the language in a state; None where they may not."""
