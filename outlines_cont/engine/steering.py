@@ -75,7 +75,8 @@ def take(row: Row, token_id: int, logprob: float, sampling_logprob: float, top: 
     try:
         found = None if piece.exits is None else piece.exits.of(token_id)
         if found is not None and not has_room(row, found):
-            row.end("length")  # if the piece is resumed, the same is drawn again
+            row.stream.is_peeked = False  # if the piece is resumed, the same is drawn again
+            row.end("length")
             return
         if row.stream.is_peeked:
             row.stream.take()

@@ -12,7 +12,7 @@ from pydantic import AfterValidator
 
 import fsm
 from outlines_cont import Guidance, Template, continuous, control, generate, policies, samplers
-from outlines_cont.errors import OptionError, UnsupportedBranch
+from outlines_cont.errors import IncompleteOutput, OptionError, UnsupportedBranch
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.policies import Branch, Policy, RowView, TokenSet
 from tests.fakes import EOS, FakeTokenizer, random_model, scripted_model
@@ -116,6 +116,20 @@ def test_an_end_that_has_no_room_is_cut_and_resumed(drawn: bool, draft: Any) -> 
         resumed = write.resume(state, max_tokens=9, draft=draft)
         assert [row.token_ids for row in resumed.rows[0]] == [row.token_ids for row in whole.rows[0]]
         assert resumed.weights.flatten().tolist() == pytest.approx(whole.weights.flatten().tolist(), abs=1e-6)
+
+
+def test_a_draw_for_which_there_is_no_room_takes_no_random_number() -> None:
+    model = scripted_model(lambda ids: {IDS[b"the"]: 60.0})
+
+    async def script() -> None:
+        with pytest.raises(IncompleteOutput):
+            await control.gen(regex="[th]+", end="free", max_tokens=1, force=False)
+        await control.gen(max_tokens=1, temperature=0)
+        await control.gen(max_tokens=2)
+
+    ((row,),) = control.run(model, script, "x>", sampler=samplers.multinomial(), rng=1).state.rows
+    assert model.tokenizer.decode(row.token_ids) == "x>thethethe"
+    assert row.stream.drawn == 2
 
 
 def test_beams_do_not_end_where_there_is_no_room() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
@@ -62,6 +63,15 @@ def test_what_was_put_there_is_not_replaced_again() -> None:
     assert sum("ba" in text for text in texts) > 1
     for text in texts:
         assert "a" not in text.replace("ba", "")
+
+
+@pytest.mark.parametrize("max_tokens", range(1, 8))
+def test_what_was_put_there_counts_as_tokens_and_is_not_cut(max_tokens: int) -> None:
+    model = scripted_model(lambda ids: {IDS[b"a"]: 50.0})
+    size = len(model.tokenizer.encode_inside("xyz", ()))
+    (row,) = continuous(generate.text(model))("x>", policies=[policies.replace({"a": "xyz"})], max_tokens=max_tokens).rows[0]
+    assert size * math.ceil(max_tokens / size) == len(row.token_ids) - row.piece.start
+    assert b"a" * (len(row.token_ids) - row.piece.start) == row.kinds[row.piece.start :]
 
 
 @pytest.mark.parametrize(
