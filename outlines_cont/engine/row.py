@@ -673,7 +673,7 @@ class Row(FedSequence):
     def leave(self, kv: RowKV | None) -> StateRow:
         """Return the row as a value, with the keys and values of its first `cached` tokens."""
         given, feed = self.piece.given, self.feed
-        if self._is_unhealed and given is not None:
+        if given is not None and self.piece.text.num_unspelled(self.tokens.ids):  # the healed end of the prompt
             row, logits = given, given.logits
             kv = given.kv if given.kv is not None or kv is None else kv[: self.piece_start]
             piece = WrittenPiece(len(given.token_ids), source=self.piece.spec.source, retries=self.retries)
@@ -693,11 +693,6 @@ class Row(FedSequence):
             value=None,
             error=self.error,
         )
-
-    @property
-    def _is_unhealed(self) -> bool:
-        """Whether the healed end of the prompt is not respelled yet."""
-        return self.piece.text.num_unspelled(self.tokens.ids) > 0
 
 
 _INVALID = (

@@ -264,10 +264,11 @@ def _leave(row: Row, token_id: int, found: Exit) -> None:
             if not branches:  # the context is full, or a policy has ended the text, or rewound it
                 return
             branch = branches[0]
-            if branch.is_rewind or (following is not None and not _may_follow(following, branch.sample_mask)):
+            mask = branch.sample_mask
+            if branch.is_rewind or (following is not None and mask is not None and following not in mask):
                 break
         else:
-            may_end = _may_end(row, branch.sample_mask)
+            may_end = _may_end(row, mask)
             objection = row.piece.policies.at_end(row) if may_end else None
             if may_end and objection is None:
                 _end_on(row, token_id, logprob)
@@ -280,10 +281,6 @@ def _leave(row: Row, token_id: int, found: Exit) -> None:
         row.rewind(row.length - start)
         row.feed.logits = logits  # nothing was fed since
     row.piece.policies.exclude_exit(start, found)
-
-
-def _may_follow(token_id: int, mask: TokenSet | None) -> bool:
-    return mask is None or token_id in mask
 
 
 def _may_end(row: Row, mask: TokenSet | None) -> bool:

@@ -179,7 +179,7 @@ class TokenDraws:
         """
         masked, normal = self._masker.masked(drawn_from, draws.masks), logits.log_softmax(dim=-1)
         plan = self._plans.of(draws.drawings)
-        table = _table(plan, draws, masked, normal, is_masked=masked is not logits, marks_doubts=must_wait(masked))
+        table = _table(plan, draws, masked, normal, is_free=masked is logits, marks_doubts=must_wait(masked))
         scores = [] if batch.scores is None else [batch.scores]
         values = _values([*table, *scores])
         if scores:
@@ -188,7 +188,7 @@ class TokenDraws:
             doubtful = [i for i, sampling_logprob in enumerate(values[2]) if sampling_logprob == inf]
             some = draws.some(doubtful)
             again = self._plans.of(some.drawings), some, masked[doubtful], normal[doubtful]
-            for line, found in zip(values, _values(_table(*again)), strict=True):
+            for line, found in zip(values, _values(_table(*again, is_free=False, marks_doubts=False)), strict=True):
                 for i, value in zip(doubtful, found, strict=True):
                     line[i] = value
         token_ids, logprobs, sampling_logprobs = values
@@ -225,20 +225,12 @@ class _Draws:
 
 
 def _table(
-    plan: DrawPlan,
-    draws: _Draws,
-    masked: torch.Tensor,
-    normal: torch.Tensor,
-    *,
-    is_masked: bool = True,
-    marks_doubts: bool = False,
+    plan: DrawPlan, draws: _Draws, masked: torch.Tensor, normal: torch.Tensor, *, is_free: bool, marks_doubts: bool
 ) -> list[torch.Tensor]:
-    """Return (R,) token ids, log-probabilities by (R, V) `normal`, and log-probabilities masked and warped; see `BatchDraw`."""
+    """Return (R,) token ids, log-probabilities by (R, V) `normal`, and those masked and warped (`BatchDraw`). `is_free`: without masks."""
     if plan.takes_largest:
-        token_ids, logprobs = most_probable(masked, None if is_masked else normal)
-        if not is_masked:
-            return [token_ids, logprobs, logprobs]
-        return [token_ids, normal.gather(-1, token_ids[:, None]).squeeze(-1), logprobs]
+        token_ids, logprobs = most_probable(masked, normal if is_free else None)
+        return [token_ids, logprobs if is_free else normal.gather(-1, token_ids[:, None]).squeeze(-1), logprobs]
     uniforms = torch.tensor(draws.uniforms, dtype=torch.float64) if plan.needs_random else None
     counts: list[TokenCounts | None] | None = None
     if plan.needs_counts:
