@@ -49,6 +49,9 @@ class KVBatch:
         heads: for each row, the parts before its tail, which it may share with other rows.
     """
 
+    _mask: NDArray[np.bool_]  # without the columns that were fed since it was set, all of which are tokens
+    _has_gaps: bool
+
     def __init__(self, model: LanguageModel, shares: Sequence[RowKV | None], *, sharing: Sharing | None = None) -> None:
         """Take the cached keys and values of R rows; None for a row without any.
 
