@@ -231,6 +231,12 @@ def _rescored(model: HuggingFaceModel, row: StateRow, first: int) -> list[str]:
     return [f"rescored from {first} on: {wanted} != {[*row.logprobs[first:]]}"]
 
 
+def _num_written(row: StateRow) -> int:
+    """The number of tokens of the last piece that `max_tokens` counts."""
+    assert row.piece is not None
+    return len(row.token_ids) - row.piece.start - row.kinds.count(HEALED, row.piece.start)
+
+
 def _other_ways(chain: Chain, call: Call, state: SequenceState, options: dict[str, Any], written: SequenceState) -> list[str]:
     """The same piece drafted, as a stream, and row by row."""
     write, wrong = continuous(call.made(chain.model)), list[str]()
@@ -248,7 +254,9 @@ def _other_ways(chain: Chain, call: Call, state: SequenceState, options: dict[st
         cut = write(state, **{**options, "max_tokens": first, "min_tokens": min(first, options.get("min_tokens", 0))})
         rest = {key: value for key, value in options.items() if key not in ("rng", "heal", "min_tokens", "max_tokens")}
         resumed = write.resume(cut, **rest, max_tokens=most - first)
-        if not any(row.error for row in _rows(written)):  # the end of a row that fails has no scores
+        # A row that is cut where the end of its text has no room has fewer tokens, and those that are left do not make up for it.
+        is_short = any(row.finish_reason == "length" and _num_written(row) < first for row in _rows(cut))
+        if not is_short and not any(row.error for row in _rows(written)):  # the end of a row that fails has no scores
             wrong = _compare(f"cut after {first} and resumed", written, resumed)
     elif way == "alone" and options["rng"] is None and not is_search and state.num_samples == 1:
         for batch in range(state.batch_size):
