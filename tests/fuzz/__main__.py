@@ -31,9 +31,9 @@ def main() -> int:
         findings = masks.run(options.seed, seconds, counts, count=options.count, tekken=options.tekken, progress=60)
     else:
         findings = chains.run(options.seed, seconds, counts, count=options.count, progress=60)
-    for _ in findings:
+    for finding in findings:
         found += 1
-        print(f"FINDING {found}", flush=True)
+        print(f"FINDING {found}: {finding}", flush=True)
     print(f"from seed {options.seed}: {found} findings; {counts}")
     return found
 
