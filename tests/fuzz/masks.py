@@ -24,6 +24,7 @@ from unittest.mock import patch
 from fsm import BudgetExceeded, Expression, FSMError, TokenFSM, TokenNotAllowed, Vocabulary
 from fsm.automaton.lazy_dfa import Automaton, shortest_text
 from fsm.bitmask import to_ids
+from fsm.limits import work_bound
 from fsm.terms import node as nodes
 from fsm.terms.node import Kind
 from fsm.tokens import mask_strategies, walk
@@ -233,9 +234,7 @@ class _Walk:
     def _compare_strategies(self, expected: list[int]) -> None:
         key = mask_strategies.mask_key(self.fsm.automaton.nodes[self.state], self._vocabulary)
         for strategy in STRATEGIES:
-            words = strategy(self._maker, key, Trie.root)
-            if words is not None:
-                self._same(strategy.__name__, expected, to_ids(words).tolist())
+            self._compare_strategy(strategy, key, Trie.root, strategy.__name__, expected)
         token = self._vocabulary.tokens[self._random.randrange(len(self._vocabulary))] or b"a"
         before = token[: self._random.randint(1, len(token))]
         place = self._vocabulary.trie.follow(Trie.root, before)[1]
@@ -245,9 +244,17 @@ class _Walk:
             self._counts.of["with too many states"] += 1
             return
         for strategy in BELOW:
-            words = strategy(self._maker, key, place)
-            if words is not None:
-                self._same(f"{strategy.__name__} below {before!r}", below, to_ids(words).tolist())
+            self._compare_strategy(strategy, key, place, f"{strategy.__name__} below {before!r}", below)
+
+    def _compare_strategy(self, strategy: Any, key: nodes.Node, place: int, what: str, expected: list[int]) -> None:
+        try:
+            with work_bound("max_mask_work", self.fsm.max_mask_work, "the mask of one state"):
+                words = strategy(self._maker, key, place)
+        except BudgetExceeded:  # the token FSM walks plainly then
+            self._counts.of["strategies over their budget"] += 1
+            return
+        if words is not None:
+            self._same(what, expected, to_ids(words).tolist())
 
     def _follow(self, expected: list[int]) -> None:
         """Some allowed tokens are fed, and some others refused."""
