@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -18,7 +19,7 @@ from outlines_cont.serve.api_error import APIError, api_error
 from outlines_cont.serve.requests import ResponseFormat, StructuredOutputs
 from outlines_cont.serve.tools import CustomTool, FunctionTool
 
-_KEPT = 256
+_KEPT, _THREADS = 256, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +75,13 @@ class Constraints:
     def __init__(self, model: Any, limits: Limits) -> None:
         self._model, self._limits = model, limits
         self._found: OrderedDict[str, asyncio.Future[Any]] = OrderedDict()
-        self._one_at_a_time = asyncio.Semaphore(1)
+        # Threads take turns: a schema that takes a second delays others by as long as they take themselves.
+        self._compiling = ThreadPoolExecutor(_THREADS, thread_name_prefix="outlines-cont-compile")
 
     async def generator(self, wanted: Wanted) -> Generator:
         """Return the generator of a constraint, greedy; `APIError` for one that is refused. The event loop is not blocked."""
+        if wanted.kind == "text":
+            return generate.text(self._model)
         found: Generator = await self._kept(wanted.key, lambda: self._generator(wanted), wanted.field)
         return found
 
@@ -89,7 +93,7 @@ class Constraints:
     async def _kept(self, key: str, make: Callable[[], Any], field: str | None) -> Any:
         found = self._found.get(key)
         if found is None:
-            found = self._found[key] = asyncio.ensure_future(self._made(make))
+            found = self._found[key] = asyncio.get_running_loop().run_in_executor(self._compiling, make)
             found.add_done_callback(partial(self._forget_failed, key))
             if len(self._found) > _KEPT:
                 self._found.popitem(last=False)
@@ -103,10 +107,6 @@ class Constraints:
         if (done.cancelled() or done.exception() is not None) and self._found.get(key) is done:
             del self._found[key]
 
-    async def _made(self, make: Callable[[], Any]) -> Any:
-        async with self._one_at_a_time:
-            return await asyncio.to_thread(make)
-
     def _tool(self, described: FunctionTool | CustomTool) -> Tool:
         tool = Tool.of(described.model_dump(exclude_none=True), self._limits)
         _check_strict(tool.expression, described.is_strict)
@@ -118,8 +118,6 @@ class Constraints:
         if wanted.kind == "cfg":
             return generate.fsm(self._model, grammar(wanted.source, limits=self._limits), end=generate.ENDS["cfg"])
         make: Callable[..., Generator] = getattr(generate, wanted.kind)
-        if wanted.kind == "text":
-            return make(self._model)
         if wanted.kind != "json":
             return make(self._model, wanted.source)
         expression = json_schema(wanted.source, limits=self._limits)
