@@ -127,17 +127,28 @@ class HTTPSide:
             "max_tokens": num_tokens,
             **self._form,
         }
+        # Chunks are parsed when all have come: a client that parses each takes as long as the server that writes it.
+        found, begun = b"", ""
         async with client.stream("POST", f"{self._url}/v1/chat/completions", json=body) as reply:
             reply.raise_for_status()
-            async for line in reply.aiter_lines():
-                if line.startswith("data: {"):
-                    for choice in json.loads(line.removeprefix("data: "))["choices"]:
-                        yield choice["delta"].get("content") or ""
+            async for data in reply.aiter_raw():
+                found += data
+                if not begun:
+                    begun = _content(found)
+                    yield begun
+        yield _content(found)[len(begun) :]
 
     def close(self) -> None:
         """End the process."""
         self.process.terminate()
         self.process.wait()
+
+
+def _content(data: bytes) -> str:
+    """Return the text in the server-sent events that are whole."""
+    lines = data[: data.rfind(b"\n\n") + 1].decode().splitlines()
+    chunks = [json.loads(line.removeprefix("data: ")) for line in lines if line.startswith("data: {")]
+    return "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk["choices"])
 
 
 class EngineSide:
