@@ -93,6 +93,10 @@ class HTTPSide:
     def __init__(self, command: Sequence[str], name: str, *, records: bool = False) -> None:
         form = {"type": "json_schema", "json_schema": {"name": "record", "strict": True, "schema": SCHEMA}}
         self._form = {"response_format": form} if records else {}
+        self._loop, self._client = (
+            asyncio.new_event_loop(),
+            httpx.AsyncClient(timeout=600),
+        )  # which keep their connections
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
@@ -111,13 +115,9 @@ class HTTPSide:
     def ask(self, asked: Sequence[str], num_tokens: int) -> Round:
         """Ask for all replies at the same time, as streams."""
 
-        async def run() -> Round:
-            async with httpx.AsyncClient(timeout=600) as client:
-                return await ask_all([self._stream(client, prompt, num_tokens) for prompt in asked])
+        return self._loop.run_until_complete(ask_all([self._stream(prompt, num_tokens) for prompt in asked]))
 
-        return asyncio.run(run())
-
-    async def _stream(self, client: httpx.AsyncClient, prompt: str, num_tokens: int) -> AsyncIterator[str]:
+    async def _stream(self, prompt: str, num_tokens: int) -> AsyncIterator[str]:
         messages = [{"role": "user", "content": prompt}]
         body = {
             "model": self._name,
@@ -129,7 +129,7 @@ class HTTPSide:
         }
         # Chunks are parsed when all have come: a client that parses each takes as long as the server that writes it.
         found, begun = b"", ""
-        async with client.stream("POST", f"{self._url}/v1/chat/completions", json=body) as reply:
+        async with self._client.stream("POST", f"{self._url}/v1/chat/completions", json=body) as reply:
             reply.raise_for_status()
             async for data in reply.aiter_raw():
                 found += data
@@ -140,6 +140,8 @@ class HTTPSide:
 
     def close(self) -> None:
         """End the process."""
+        self._loop.run_until_complete(self._client.aclose())
+        self._loop.close()
         self.process.terminate()
         self.process.wait()
 
