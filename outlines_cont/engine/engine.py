@@ -139,7 +139,9 @@ class Engine:
         self._draws = TokenDraws()
         self._stats = EngineStats()
         self._calls_ended = threading.Event()
-        self._steps: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[None]] = WeakKeyDictionary()
+        self._steps: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[asyncio.Future[None], list[Step]]] = (
+            WeakKeyDictionary()
+        )
 
     # -- limits --------------------------------------------------------------------------------------------------------
 
@@ -210,23 +212,39 @@ class Engine:
             if not job.is_over:
                 self.step()
 
-    async def _advance_async(self, job: Job) -> None:
-        """Wait for a step in a thread; all tasks of one event loop wait for the same step."""
+    async def _advance_async(self, item: Step) -> None:
+        """Wait for a step in a thread; all tasks of one event loop wait for the same step, and read what it has changed after it."""
         loop = asyncio.get_running_loop()
-        step = self._steps.get(loop)
+        step, items = self._steps.get(loop, (None, []))
         if step is None or step.done():
-            step = self._steps[loop] = asyncio.ensure_future(asyncio.to_thread(self.advance, job))
-            step.add_done_callback(self._forget_step)
-        # If this task is cancelled, the step continues for the others.
-        await asyncio.shield(step)
+            step, items = asyncio.ensure_future(asyncio.to_thread(self.advance, item.job)), []
+            self._steps[loop] = step, items
+            step.add_done_callback(self._end_step)
+        items.append(item)
+        try:
+            # If this task is cancelled, the step continues for the others.
+            await asyncio.shield(step)
+        except asyncio.CancelledError:
+            if item in items:
+                items.remove(item)
+            raise
 
-    def _forget_step(self, step: asyncio.Future[None]) -> None:
-        """Drop a step that is done, and retrieve its error, which all tasks that wait for it raise."""
+    def _end_step(self, step: asyncio.Future[None]) -> None:
+        """Drop a step that is done: note for all its tasks what it has changed, before one of them begins the next step.
+
+        An error is retrieved; all tasks that wait for it raise it. Where another thread holds the lock, each task notes for itself.
+        """
         loop = step.get_loop()
-        if self._steps.get(loop) is step:
-            del self._steps[loop]
-        if not step.cancelled():
-            step.exception()
+        items = []
+        if loop in self._steps and self._steps[loop][0] is step:
+            items = self._steps.pop(loop)[1]
+        if step.cancelled() or step.exception() is not None or not self.lock.acquire(blocking=False):
+            return
+        try:
+            for item in items:
+                item.note_for_task()
+        finally:
+            self.lock.release()
 
     def steps(self, job: Job) -> Generator[Step, None, None]:
         """Return a task that lasts until a submitted job is over; to close it earlier cancels the job."""
@@ -260,13 +278,17 @@ class Engine:
         try:
             for item in task:
                 if isinstance(item, Step):
+                    item.is_noted = False
                     try:
-                        await self._advance_async(item.job)
+                        await self._advance_async(item)
                     except item.caught as error:
                         item.error = error
+                    if item.failure is not None:
+                        raise item.failure
                     if item.read is None:
                         item.note()
-                    else:  # in a thread, since another task may have begun the next step, which holds the lock
+                    elif not item.is_noted:
+                        # In a thread, since another task may have begun the next step, which holds the lock.
                         await asyncio.to_thread(item.note)
                 else:
                     yield item

@@ -135,8 +135,11 @@ class Step:
         found: what it has returned after that, so that nothing is missed.
         caught: the errors of whole steps that the task handles; others are raised to its consumer.
         error: the last one that was caught, or None.
+        is_noted, failure: whether the step was noted on behalf of the task, and the error of that.
     """
 
+    is_noted = False
+    failure: Exception | None = None
     caught: tuple[type[Exception], ...] = ()
     error: Exception | None = None
 
@@ -150,6 +153,14 @@ class Step:
         self.is_over = self.job.is_over  # before it is read, as others may take steps meanwhile
         if self.read is not None:
             self.found = self.read()
+
+    def note_for_task(self) -> None:
+        """Do the same on behalf of the task, which raises an error of it."""
+        try:
+            self.note()
+        except Exception as error:
+            self.failure = error
+        self.is_noted = True
 
 
 Task = Generator[Any, None, None]

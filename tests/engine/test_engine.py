@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from outlines_cont import SequenceState, continuous, generate, samplers
 from outlines_cont.engine.engine import Engine, engine_of
-from outlines_cont.engine.job import Job
+from outlines_cont.engine.job import Job, Step
 from outlines_cont.engine.prefill import PrefillRow
 from outlines_cont.errors import KVBudgetError, OptionError, OutlinesContError
 from outlines_cont.meter import Meter
@@ -391,14 +391,40 @@ def test_a_step_that_draws_without_a_forward_waits_for_nobody(monkeypatch: pytes
 
 
 @pytest.mark.timeout(60)
+def test_an_error_of_reading_what_a_step_has_changed_is_that_of_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks of one loop wait for the same steps, and what these have changed is read for all of them before the next one."""
+    model = random_model("llama")
+    alone, note, noted = str(generate.text(model)("ab", max_tokens=6)), Step.note, list[Step]()
+
+    def failing(step: Step) -> None:
+        noted.append(step)
+        note(step)
+        if step is not noted[0] and step.found:
+            raise ZeroDivisionError
+
+    async def text(prompt: str) -> str:
+        return "".join([part async for part in generate.text(model).astream(prompt, max_tokens=6)])
+
+    async def main() -> list[Any]:
+        return await asyncio.gather(text("ab"), text("b"), return_exceptions=True)
+
+    monkeypatch.setattr(Step, "note", failing)
+    found = asyncio.run(main())
+    assert found[0] == alone
+    assert isinstance(found[1], ZeroDivisionError)
+    assert engine_of(model).num_running == 0
+
+
+@pytest.mark.timeout(60)
 def test_a_task_that_begins_as_a_step_ends_takes_the_next_one() -> None:
     model = random_model("llama")
     generator = continuous(generate.text(model))
 
     async def main() -> list[int]:
         loop = asyncio.get_running_loop()
-        done = engine_of(model)._steps[loop] = loop.create_future()
+        done = loop.create_future()
         done.set_result(None)
+        engine_of(model)._steps[loop] = done, []
         state = await generator.acall("a", max_tokens=5)
         return list(state.rows[0][0].token_ids)
 
