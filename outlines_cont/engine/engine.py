@@ -285,7 +285,7 @@ class Engine:
                         item.error = error
                     if item.failure is not None:
                         raise item.failure
-                    if item.read is None:
+                    if not item.is_noted and item.read is None:
                         item.note()
                     elif not item.is_noted:
                         # In a thread, since another task may have begun the next step, which holds the lock.
