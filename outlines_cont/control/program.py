@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from itertools import chain
-from typing import Any, Self
+from typing import Any, Self, overload
 
 from outlines_cont import checks, generate
 from outlines_cont.budget import Budget
@@ -213,6 +213,36 @@ def start(
     return Program(engine_of(model), job)
 
 
+@overload
+def run(
+    model: LanguageModel,
+    controller: Controller | MidProcess | Script,
+    prompt: str | SequenceState,
+    *,
+    sampler: Sampler | None = None,
+    rng: Rng = None,
+    budget: Budget | None = None,
+    shared: Shared | None = None,
+    policies: Sequence[Policy[Any]] = (),
+    check: bool = True,
+) -> Result: ...
+
+
+@overload
+def run(
+    model: LanguageModel,
+    controller: Controller | MidProcess | Script,
+    prompt: Sequence[str | SequenceState],
+    *,
+    sampler: Sampler | None = None,
+    rng: Rng = None,
+    budget: Budget | None = None,
+    shared: Shared | None = None,
+    policies: Sequence[Policy[Any]] = (),
+    check: bool = True,
+) -> Any: ...
+
+
 @knows_its_options()
 def run(
     model: LanguageModel,
@@ -243,6 +273,36 @@ def run(
     ) as programs:
         results = [program.result() for program in programs]
     return _given(results, check)
+
+
+@overload
+async def arun(
+    model: LanguageModel,
+    controller: Controller | MidProcess | Script,
+    prompt: str | SequenceState,
+    *,
+    sampler: Sampler | None = None,
+    rng: Rng = None,
+    budget: Budget | None = None,
+    shared: Shared | None = None,
+    policies: Sequence[Policy[Any]] = (),
+    check: bool = True,
+) -> Result: ...
+
+
+@overload
+async def arun(
+    model: LanguageModel,
+    controller: Controller | MidProcess | Script,
+    prompt: Sequence[str | SequenceState],
+    *,
+    sampler: Sampler | None = None,
+    rng: Rng = None,
+    budget: Budget | None = None,
+    shared: Shared | None = None,
+    policies: Sequence[Policy[Any]] = (),
+    check: bool = True,
+) -> Any: ...
 
 
 @knows_its_options()

@@ -184,6 +184,34 @@ class Template:
         results = [program.result() for program in engine_of(model).items(_together(model, programs))]
         return results if several else results[0].check()
 
+    @overload
+    async def arun(
+        self,
+        model: LanguageModel,
+        /,
+        rows: None = None,
+        *,
+        state: SequenceState | None = None,
+        rng: Rng = None,
+        sampler: Sampler | BeamSearch | None = None,
+        budget: TemplateBudget | None = None,
+        **values: Any,
+    ) -> TemplateResult: ...
+
+    @overload
+    async def arun(
+        self,
+        model: LanguageModel,
+        /,
+        rows: Iterable[Values],
+        *,
+        state: SequenceState | None = None,
+        rng: Rng = None,
+        sampler: Sampler | BeamSearch | None = None,
+        budget: TemplateBudget | None = None,
+        **values: Any,
+    ) -> list[TemplateResult]: ...
+
     async def arun(
         self,
         model: LanguageModel,
@@ -195,7 +223,7 @@ class Template:
         sampler: Sampler | BeamSearch | None = None,
         budget: TemplateBudget | None = None,
         **values: Any,
-    ) -> Any:
+    ) -> TemplateResult | list[TemplateResult]:
         """The asynchronous form of `run`: it does not block the event loop, and a cancelled task releases its rows."""
         several = rows is not None
         programs = self._programs(model, rows, values, state, rng, sampler, budget)
