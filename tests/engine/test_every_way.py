@@ -15,6 +15,7 @@ import pytest
 
 import fsm
 from outlines_cont import Guidance, SequenceState, Thinking, continuous, engine_of, generate, policies
+from outlines_cont.events.event import StreamEvent
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.samplers import DRY, XTC, Mirostat, greedy, multinomial
 from outlines_cont.state.row import StateRow
@@ -168,28 +169,48 @@ def test_parts_that_are_saved_and_loaded_are_the_whole(name: str, tmp_path: Path
     assert state.thoughts == whole(name).thoughts
 
 
-@each()
-@pytest.mark.parametrize("retract", [False, True])
-def test_events_tell_what_a_call_writes(name: str, retract: bool) -> None:
-    stream = writing(name).stream(PROMPTS, rng=SEEDS, retract=retract, **options_of(name))
+def compare_events(name: str, events: Iterable[StreamEvent], state: SequenceState, *, retract: bool) -> None:
+    """Compare what events have told with the state that they end with, and that with the whole."""
     told: dict[tuple[int, int], list[int]] = {}
     texts: dict[tuple[int, int, bool], str] = defaultdict(str)
-    for event in stream:
+    for event in events:
         assert retract or not event.retract
         assert not (event.is_thought and event.finish_reason)
         key, ids = (event.batch, event.sample, event.is_thought), told.get((event.batch, event.sample), [])
         texts[key] = texts[key][: len(texts[key]) - event.retract] + event.text
         told[event.batch, event.sample] = [*ids[: len(ids) - event.retract_tokens], *event.token_ids]
-    compare(name, rows_of(stream.state))
-    assert stream.state == whole(name)
+    compare(name, rows_of(state))
+    assert state == whole(name)
     for (batch, sample), ids in told.items():
-        assert texts[batch, sample, True] == (stream.state.thoughts[batch][sample] or "")
+        assert texts[batch, sample, True] == (state.thoughts[batch][sample] or "")
         row = whole(name).rows[batch][sample]
         assert row.piece is not None
         start = row.piece.start if row.piece.thoughts is None else row.piece.thoughts.start
         assert [*row.token_ids[start:]] == ids
-        data = stream.state.tokenizer.text_bytes(row.token_ids[row.piece.start :])[row.piece.healed :]
+        data = state.tokenizer.text_bytes(row.token_ids[row.piece.start :])[row.piece.healed :]
         assert data.decode(errors="replace") == texts[batch, sample, False]
+
+
+@each()
+@pytest.mark.parametrize("retract", [False, True])
+def test_events_tell_what_a_call_writes(name: str, retract: bool) -> None:
+    stream = writing(name).stream(PROMPTS, rng=SEEDS, retract=retract, **options_of(name))
+    compare_events(name, [*stream], stream.state, retract=retract)
+
+
+def resumed(name: str, state: SequenceState, draft: HalfRight | None = None) -> list[StateRow | None]:
+    """The rows of a stream that was left, each resumed alone; None for one that may have been about to go back."""
+    write, found = writing(name), list[StateRow | None]()
+    for batch, sample in itertools.product(range(state.batch_size), range(state.num_samples)):
+        alone = state.take([(batch, sample)])
+        (row,) = rows_of(alone)
+        assert row.piece is not None
+        left = MAX_TOKENS - (0 if row.piece.is_thinking else len(row.token_ids) - row.piece.start)
+        if left > 0:
+            found += rows_of(write.resume(alone, draft=draft, **resuming(name, batch) | {"max_tokens": left}))
+        else:
+            found.append(row if row.finish_reason != "length" else None)
+    return found
 
 
 @each("healing", "bans with alternatives")  # what is not healed yet, and what was tried, is no part of a piece that is resumed
@@ -200,17 +221,7 @@ def test_a_stream_that_is_left_at_any_moment_is_resumed(name: str, count: int) -
     with write.stream(PROMPTS, rng=SEEDS, draft=draft, **options_of(name)) as stream:
         for _ in itertools.islice(stream, count + 1):
             pass
-    state, found = stream.state, list[StateRow | None]()
-    for batch, sample in itertools.product(range(state.batch_size), range(state.num_samples)):
-        alone = state.take([(batch, sample)])
-        (row,) = rows_of(alone)
-        assert row.piece is not None
-        left = MAX_TOKENS - (0 if row.piece.is_thinking else len(row.token_ids) - row.piece.start)
-        if left > 0:
-            found += rows_of(write.resume(alone, draft=draft, **resuming(name, batch) | {"max_tokens": left}))
-        else:  # it may have been about to go back
-            found.append(row if row.finish_reason != "length" else None)
-    compare(name, found)
+    compare(name, resumed(name, stream.state, draft))
 
 
 @each()
