@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from outlines_cont.models.joined import are_adjacent, joined
+from outlines_cont.models.product import Product
 
 
 class NotFused(Exception):
@@ -105,18 +106,6 @@ _REFUSED = (
 )
 
 Norm = Callable[[Tensor], Tensor]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Product:
-    """A product by a weight, given as (inputs, outputs), and a bias; None for none."""
-
-    weight: Tensor
-    bias: Tensor | None
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Return (N, outputs) of (N, inputs)."""
-        return torch.mm(x, self.weight) if self.bias is None else torch.addmm(self.bias, x, self.weight)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -20,8 +20,9 @@ from torch.nn import functional
 from outlines_cont.device import upload
 from outlines_cont.kv.attention import additive_mask, prefix_attention
 from outlines_cont.kv.growing import Tails
-from outlines_cont.models.decoder_family import DecoderLayer, NotFused, read_decoder
+from outlines_cont.models.decoder_family import DecoderLayer, Norm, NotFused, read_decoder
 from outlines_cont.models.joined import WeightsWatch
+from outlines_cont.models.product import Product
 
 # The positions of a new rotary table; a longer one is twice as long as is needed.
 _POSITIONS = 1024
@@ -159,13 +160,12 @@ class FusedDecoder:
             inner = layer.activation(inner)
         return self._add(x, inner, layer.down, after)
 
-    def _add(self, x: Tensor, inner: Tensor, product: Any, norm: Any) -> Tensor:
+    def _add(self, x: Tensor, inner: Tensor, product: Product, norm: Norm | None) -> Tensor:
         """Return `x` plus a product, which is normed before where there is a norm."""
         scale = self._decoder.residual_scale
         if norm is not None:
             return torch.add(x, norm(product(inner)), alpha=scale)
-        x = torch.addmm(x, inner, product.weight, alpha=scale)
-        return x if product.bias is None else x.add_(product.bias, alpha=scale)
+        return product.added(x, inner, scale)
 
     def _turn(self, name: str | None, positions: Tensor, stop: int) -> _Turn | None:
         """Return the rotation of tokens at `positions`, all below `stop`, in layers with a rotary table; to read them would be a sync."""

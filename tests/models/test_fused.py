@@ -58,7 +58,7 @@ _CONFIGS: dict[str, Callable[[], Any]] = {
 }  # fmt: skip
 
 
-def _network(family: str, dtype: torch.dtype = torch.float32, **changes: Any) -> Any:
+def random_network(family: str, dtype: torch.dtype = torch.float32, **changes: Any) -> Any:
     """A random network with no weight at its default: norms and biases count."""
     config = _CONFIGS[family]()
     for name, value in changes.items():
@@ -80,7 +80,7 @@ def _opened(network: Any, **options: Any) -> HuggingFaceModel:
 
 @cache
 def _model(family: str) -> HuggingFaceModel:
-    return _opened(_network(family))
+    return _opened(random_network(family))
 
 
 def _plain(network: Any, ids: list[int]) -> torch.Tensor:
@@ -143,9 +143,9 @@ def test_every_family_of_the_table_is_tested() -> None:
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3", "gpt2"])
 def test_half_precision_is_within_its_own_rounding(family: str, dtype: torch.dtype) -> None:
-    model = _opened(_network(family, dtype))
+    model = _opened(random_network(family, dtype))
     assert model.capabilities.fused, model.capabilities.fused.why
-    exact = _network(family)
+    exact = random_network(family)
     ids = list(range(3, 40))
     found = KVBatch(model, [None]).feed([ids], [list(range(len(ids)))]).logits[0]
     rounding = _error(_plain(model.hugging_face, ids).float(), _plain(exact, ids))
@@ -190,7 +190,7 @@ def test_a_layer_takes_few_operators(family: str, limit: int, width: int) -> Non
 
 
 def test_joined_weights_are_those_of_the_model() -> None:
-    network = _network("llama")
+    network = random_network("llama")
     before = {name: weight.clone() for name, weight in network.state_dict().items()}
     model = _opened(network)
     attention, feed_forward = network.model.layers[1].self_attn, network.model.layers[1].mlp
@@ -209,7 +209,7 @@ def test_joined_weights_are_those_of_the_model() -> None:
 
 
 def test_a_joined_model_is_saved_and_loaded(tmp_path: Path) -> None:
-    network = _network("llama", tie_word_embeddings=False)
+    network = random_network("llama", tie_word_embeddings=False)
     copied = copy.deepcopy(network)
     model = _opened(network)
     network.save_pretrained(tmp_path)
@@ -228,7 +228,7 @@ def test_a_joined_model_is_saved_and_loaded(tmp_path: Path) -> None:
 
 
 def test_two_models_of_one_network_share_its_forward() -> None:
-    network = _network("llama")
+    network = random_network("llama")
     first, second = _opened(network), _opened(network)
     assert first.capabilities.fused
     assert second.capabilities.fused
@@ -277,7 +277,7 @@ def _drop(network: Any) -> None:
     ],
 )
 def test_what_our_forward_would_not_see_is_run_by_transformers(change: Callable[[Any], None], why: str) -> None:
-    network = _network("llama")
+    network = random_network("llama")
     model = _opened(network)
     ids = list(range(3, 12))
     before = KVBatch(model, [None]).feed([ids], [[8]]).logits
@@ -291,7 +291,7 @@ def test_what_our_forward_would_not_see_is_run_by_transformers(change: Callable[
 
 
 def test_after_a_hook_is_removed_or_training_has_ended_the_forward_is_ours_again() -> None:
-    network = _network("llama")
+    network = random_network("llama")
     model = _opened(network)
     handle = network.model.norm.register_forward_hook(lambda *_: None)
     assert not model.capabilities.fused
@@ -308,19 +308,19 @@ class _OtherLinear(torch.nn.Linear):
 
 
 def _adapted() -> Any:
-    network = _network("llama")
+    network = random_network("llama")
     network.model.layers[0].self_attn.q_proj = _OtherLinear(64, 64, bias=False)
     return network
 
 
 def _mixed() -> Any:
-    network = _network("llama")
+    network = random_network("llama")
     network.model.norm.to(torch.bfloat16)
     return network
 
 
 def _shared() -> Any:
-    network = _network("llama")
+    network = random_network("llama")
     attention = network.model.layers[0].self_attn
     attention.v_proj.weight = attention.k_proj.weight
     return network
@@ -332,11 +332,11 @@ def _shared() -> Any:
         (_adapted, "a module of type _OtherLinear"),
         (_mixed, "weights of several types"),
         (_shared, "modules that share a weight"),
-        (lambda: _network("llama", torch.float64), "weights of torch.float64"),
-        (lambda: _network("llama", output_attentions=True, _attn_implementation="eager"), "attention 'eager' was chosen"),
-        (lambda: _network("stablelm", use_parallel_residual=True), "the config sets `use_parallel_residual`"),
+        (lambda: random_network("llama", torch.float64), "weights of torch.float64"),
+        (lambda: random_network("llama", output_attentions=True, _attn_implementation="eager"), "attention 'eager' was chosen"),
+        (lambda: random_network("stablelm", use_parallel_residual=True), "the config sets `use_parallel_residual`"),
         (
-            lambda: _network("llama", rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}),
+            lambda: random_network("llama", rope_parameters={"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}),
             "rotary embedding 'dynamic'",
         ),
     ],
@@ -348,7 +348,7 @@ def test_a_network_that_is_not_as_transformers_made_it_is_run_by_transformers(ne
 
 
 def test_a_forward_that_has_other_logits_is_not_used() -> None:
-    model = _opened(_network("llama"))
+    model = _opened(random_network("llama"))
     model.hugging_face.model.layers[1].self_attn.scaling *= 1.01  # which was read when the model was opened
     assert not model.capabilities.fused
     assert model.capabilities.fused.why.startswith("measured: error")
@@ -369,7 +369,7 @@ def test_it_can_be_turned_off() -> None:
 
 
 def test_steps_do_not_read_the_config_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = _opened(_network("llama"))
+    model = _opened(random_network("llama"))
     write = generate.regex(model, "[a-z]{3}")
     write("a", max_tokens=9)
 
@@ -381,13 +381,13 @@ def test_steps_do_not_read_the_config_of_the_network(monkeypatch: pytest.MonkeyP
 
 
 def test_what_was_probed_belongs_to_the_attention_of_the_network() -> None:
-    plain, eager = _opened(_network("llama")), _opened(_network("llama", _attn_implementation="eager"))
+    plain, eager = _opened(random_network("llama")), _opened(random_network("llama", _attn_implementation="eager"))
     assert (bool(plain.capabilities.branch), bool(eager.capabilities.branch)) == (True, False)
     assert (plain.can_branch, eager.can_branch) == (True, False)
 
 
 def test_networks_that_share_their_layers_both_run_by_our_own_forward() -> None:
-    network = _network("llama")
+    network = random_network("llama")
     small = type(network)(copy.deepcopy(network.config)).eval()
     small.model.embed_tokens, small.model.norm, small.lm_head = network.model.embed_tokens, network.model.norm, network.lm_head
     small.config.num_hidden_layers, small.model.layers = 1, network.model.layers[:1]
