@@ -305,8 +305,13 @@ def _random_ids(num_ids: int, *lengths: int) -> list[list[int]]:
 
 
 def _error(found: torch.Tensor, wanted: torch.Tensor, like: torch.Tensor | None = None) -> float:
-    """Return the largest difference over the standard deviation of `like`, by default `wanted`; NaN counts as infinity."""
+    """Return the largest difference over the standard deviation of `like`, by default `wanted`; NaN counts as infinity.
+
+    Equal infinities are no difference and have no part in the deviation: some models exclude tokens by a logit of minus infinity.
+    """
     if wanted.isnan().all() and found.isnan().all():
         return 0.0  # nothing to measure: each row of such a model fails, with the reason
-    spread = (wanted if like is None else like).std().clamp_min(1e-30)
-    return float(((found - wanted).abs().max() / spread).nan_to_num(nan=math.inf))
+    like = wanted if like is None else like
+    spread = like[like.isfinite()].std(correction=0).clamp_min(1e-30)
+    difference = torch.where(found == wanted, 0.0, found - wanted).abs().max()
+    return float((difference / spread).nan_to_num(nan=math.inf))

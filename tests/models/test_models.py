@@ -26,7 +26,19 @@ from outlines_cont.models.hugging_face import _vocab_size
 from outlines_cont.models.tokenizer.tokenizer import open_backend
 from outlines_cont.policies.healing import NO_HEALING
 from outlines_cont.state.tokens import checked_given
-from tests.fakes import BOS, END_OF_TURN, EOS, FAMILIES, VOCAB_SIZE, FakeTokenizer, random_model, random_network, recurrent_network
+from tests.fakes import (
+    BOS,
+    END_OF_TURN,
+    EOS,
+    FAMILIES,
+    VOCAB_SIZE,
+    FakeTokenizer,
+    ScriptedNetwork,
+    random_model,
+    random_network,
+    recurrent_network,
+    scripted_config,
+)
 from tests.saved_model import save_model
 from tests.vocabularies import GPT2_EOS, byte_level_bpe
 
@@ -44,6 +56,23 @@ def test_the_probe_sees_what_masked_columns_do_to_alibi() -> None:
         network = transformers.MptForCausalLM(config).double().eval()
     model = models.from_transformers(network, FakeTokenizer())
     assert not model.can_skip
+
+
+@pytest.mark.parametrize("is_steady", [True, False])
+def test_tokens_that_a_model_excludes_are_no_error_of_the_probe_unless_others_are_excluded_in_a_batch(is_steady: bool) -> None:
+    class Excluding(ScriptedNetwork):
+        """A class of its own, as what was found is known by class and config."""
+
+    def exclude(network: Any, given: Any, found: Any) -> None:
+        found.logits[..., 40 + (0 if is_steady else len(found.logits)) :: 7] = -torch.inf
+
+    network = Excluding(scripted_config())
+    network.script = lambda ids: {ids[-1]: 3.0, len(ids): 5.0}
+    network.register_forward_hook(exclude)
+    model = models.from_transformers(network, FakeTokenizer())
+    assert (is_steady, is_steady) == (model.can_stack, model.can_skip)
+    if is_steady:
+        assert generate.regex(model, "[ab]{2}", sampler=samplers.beam_search(2))(">")
 
 
 def test_asking_for_the_capability_is_not_metered() -> None:
