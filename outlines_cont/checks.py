@@ -83,6 +83,9 @@ def check(option: str, value: T, holds: bool, expected: str, advice: str = "") -
     return value
 
 
+_LARGEST = 2**1023
+
+
 def is_int(value: object, least: int | None = None, most: int | None = None) -> TypeGuard[int]:
     """Return whether a value is an int from `least` to `most`, each without a limit where it is None; a bool is not."""
     if isinstance(value, bool) or not isinstance(value, int):
@@ -97,8 +100,8 @@ def check_int(option: str, value: T, least: int, *, is_optional: bool = False) -
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Return whether a value is an int or a float, NaN included; a bool is not."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """Return whether a value is a float, NaN included, or an int that a float can be; a bool is not."""
+    return isinstance(value, float) or is_int(value, -_LARGEST, _LARGEST)
 
 
 def checked_bool(value: Any, option: str) -> bool:
@@ -123,14 +126,14 @@ def is_model(value: object) -> TypeGuard[LanguageModel]:
     return hasattr(value, "kv_store")
 
 
-def check_model(model: object) -> None:
-    """Raise `OptionError` for anything but a model, such as the name of one."""
+def check_model(model: object, place: str = "first") -> None:
+    """Raise `OptionError` for anything but a model, such as the name of one; `place` is that among the arguments."""
     if not is_model(model):
         advice = "Wrap a model of transformers with `models.from_transformers(model, tokenizer)`."
         if isinstance(model, str):
             advice = f"Open a model by its name with `models.transformers({model!r})`."
         raise OptionError(
-            f"expected a model as the first argument, such as `models.tiny()`, got {type(model).__name__}. {advice}",
+            f"expected a model as the {place} argument, such as `models.tiny()`, got {type(model).__name__}. {advice}",
             "model",
         )
 

@@ -658,7 +658,13 @@ def _source(kind: str, value: Any) -> str:
     def shown(item: Any) -> str:
         return f"{item.__module__}.{item.__qualname__}" if isinstance(item, builtins.type) else repr(item)
 
-    return json_module.dumps({kind: value}, default=shown, ensure_ascii=False)
+    try:
+        return json_module.dumps({kind: value}, default=shown, ensure_ascii=False)
+    except (ValueError, RecursionError) as error:
+        raise fsm_package.SchemaError(
+            "expected a schema that can be written down, got one that contains itself, or is nested too deeply. "
+            "Write recursion as a reference, such as {'$ref': '#'}"
+        ) from error
 
 
 def __dir__() -> list[str]:

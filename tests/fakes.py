@@ -17,6 +17,7 @@ from transformers import PreTrainedModel
 from outlines_cont import models
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.models.tokenizer.special_names import SpecialNames
+from outlines_cont.models.tokenizer.tokenizer import utf8
 
 BOS, EOS, END_OF_TURN = 0, 1, 2
 _WORDS = sorted({"the", "an", "er", "in", "on", "re", "he", "ou", "at", "en", "is", "it", "or", "ti", "as", "te", "et", "ng", "of"})
@@ -53,7 +54,7 @@ class FakeTokenizer:
         return len(self.token_bytes)
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
-        ids = self._spell(text.encode())
+        ids = self._spell(utf8(text))
         return [self.bos_token_id, *ids] if add_special_tokens and self.bos_token_id is not None else ids
 
     def encode_special(self, text: str) -> list[int]:
@@ -62,7 +63,7 @@ class FakeTokenizer:
     def encode_inside(self, text: str, before: Sequence[int] = ()) -> list[int]:
         goes_on = self.text_bytes(before)[-1:].isalpha()
         first = next((at for at, letter in enumerate(text) if not letter.isalpha()), len(text)) if goes_on else 0
-        return [self._ids[bytes([byte])] for byte in text[:first].encode()] + self._spell(text[first:].encode())
+        return [self._ids[bytes([byte])] for byte in utf8(text[:first])] + self._spell(utf8(text[first:]))
 
     def text_bytes(self, token_ids: Sequence[int]) -> bytes:
         return b"".join(self.token_bytes[token_id] or b"" for token_id in token_ids)

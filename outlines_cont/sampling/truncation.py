@@ -115,7 +115,7 @@ class Temperature(NumberWarper):
     """Divides the logits by `t`: below 1 makes likely tokens likelier, above 1 less likely.
 
     Attributes:
-        t: above 0.
+        t: above 1e-30 and below 1e30.
     """
 
     neutral: ClassVar = 1
@@ -124,7 +124,7 @@ class Temperature(NumberWarper):
 
     def __post_init__(self) -> None:
         holds = is_number(self.t) and 1e-30 < self.t < 1e30
-        check("temperature", self.t, holds, "a number above 0 (for 0 use `greedy()`)")
+        check("temperature", self.t, holds, "a number above 1e-30 and below 1e30 (for 0 use `greedy()`)")
 
     @classmethod
     def floor(cls, logits: torch.Tensor, numbers: torch.Tensor) -> torch.Tensor:

@@ -543,6 +543,10 @@ def _path(path: str | os.PathLike[str]) -> Path:
     name = os.fsdecode(path)
     if "\0" in name:
         raise StateFileError(f"expected a path without a NUL character, which no file can have, got {name!r}.")
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError as error:
+        raise StateFileError(f"expected a path of characters that a file name can have, got {name!r}.") from error
     return Path(name)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from transformers import DynamicCache
 
-from outlines_cont.checks import check, check_int, checked_bool, is_int
+from outlines_cont.checks import check, check_int, check_model, checked_bool, is_int
 from outlines_cont.errors import BatchMismatch, ContextLengthError, ModelMismatch, OptionError, SampleMismatch
 from outlines_cont.inspector.page import page
 from outlines_cont.interfaces import LanguageModel, Tokenizer
@@ -287,7 +287,9 @@ class SequenceState(StateViews):
         Raises:
             StateFileError: the file is missing, cut, altered, or something else. Nothing is loaded.
             StateMismatch: it belongs to another model or tokenizer.
+            OptionError: `model` was not made by `outlines_cont.models`.
         """
+        check_model(model, "second")
         rows, seed, _ = load_state(path, model)
         return cls(model, rows, seed)
 
@@ -323,7 +325,7 @@ class SequenceState(StateViews):
         """
         try:
             target = torch.empty(0, device=device).device
-        except (RuntimeError, AssertionError, TypeError) as error:
+        except (RuntimeError, AssertionError, TypeError, ValueError) as error:
             raise OptionError(
                 f"expected a device of this machine as `device`, got {device!r}: {error}", "device"
             ) from error

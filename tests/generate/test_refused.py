@@ -5,6 +5,7 @@ And the law behind the table: a value of any other type is taken or refused with
 
 from __future__ import annotations
 
+import io
 import math
 import traceback
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from pydantic import BaseModel
@@ -331,7 +333,15 @@ def test_the_largest_that_is_allowed_is_taken() -> None:
 
 # -- the law ------------------------------------------------------------------------------------------------------------
 
-WRONG = [object(), 1.5, -1, "zz\0", None, [], [None], b"x", {"a": 1}, torch.zeros(2), math.nan, int, samplers.greedy]
+LOOP: list[Any] = []
+LOOP.append(LOOP)
+CIRCLE: dict[str, Any] = {"type": "object"}
+CIRCLE["properties"] = {"a": CIRCLE}
+WRONG = [
+    object(), 1.5, -1, "zz\0", None, [], [None], b"x", {"a": 1}, torch.zeros(2), math.nan, int, samplers.greedy,
+    "\ud800", True, np.int64(3), np.ones((1, 1)), CIRCLE, {1, 2},
+]  # fmt: skip
+ODD = [LOOP, iter([1]), 10**400]  # not yet refused with a sentence everywhere in `fsm`; and any number of forks is taken
 
 
 def _calls() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]]:
@@ -339,6 +349,7 @@ def _calls() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, A
     model, stream = random_model(), TokenStream(FakeTokenizer())
     text = generate.text(model)
     state = continuous(text)("the name", max_tokens=2)
+    state.save(saved := io.BytesIO())
     logits = torch.zeros(VOCAB_SIZE)
     numbers = {"temperature": 1.0, "top_k": 3, "top_p": 0.5, "min_p": 0.1, "typical_p": 0.5, "top_a": 0.1}
     penalties = {"logit_bias": {1: 1.0}, "repetition_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0}
@@ -370,6 +381,7 @@ def _calls() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, A
         "stack": (SequenceState.stack, ([state],), {}),
         "from_cache": (SequenceState.from_cache, (model, torch.tensor([[1, 2]]), DynamicCache()), {"rng": 1}),
         "load": (SequenceState.load, ("/nonexistent/x", model), {}),
+        "loaded": (lambda model: SequenceState.load(io.BytesIO(saved.getvalue()), model), (model,), {}),
         "save": (state.save, ("/nonexistent/x",), {"kv": True}),
         "fork": (state.fork, (2,), {"same": False}),
         "take": (state.take, ([],), {}),
@@ -422,7 +434,7 @@ def test_a_value_of_any_other_type_is_taken_or_refused_with_a_sentence_wherever_
     call, positions, options = CALLS[name]
     raw = []
     for place in (*range(len(positions)), *options):
-        for wrong in WRONG:
+        for wrong in WRONG if name.startswith("fsm.") or name == "fork" else WRONG + ODD:
             args, named = [*positions], dict(options)
             (args if isinstance(place, int) else named)[place] = wrong  # type: ignore[call-overload]
             try:
