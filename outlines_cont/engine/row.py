@@ -50,7 +50,11 @@ class RowProgram(ABC):
 
     @abstractmethod
     def plan(self, row: Row) -> None:
-        """Plan the next step of the row, or request that the program is called."""
+        """Plan the next step of the row.
+
+        Afterwards the row samples, is scored, waits to be called (`RowStatus.CALLING`), or has ended; see `follow_policies` and
+        `begin_next`. An error is that of the row.
+        """
 
     def appending(self, row: Row) -> None:
         """Note that a token is about to be appended; an error refuses it."""
@@ -543,7 +547,7 @@ class Row(FedSequence):
         return is_fed
 
     def append_known(self, token_ids: Sequence[int], kind: bytes) -> None:
-        """Append tokens that were not sampled: forced ones, which are scored, or given ones."""
+        """Append tokens that were not sampled: forced ones, which are scored, or given ones. The caller looks to the context."""
         logprobs = [0.0] * len(token_ids)
         if kind == FORCED:
             self.feed.need_logits(len(self.tokens.ids), TokenSet.of(token_ids[:1]))

@@ -2,19 +2,23 @@
 samples under a mask, waits or ends; `take` appends the token that was drawn. A piece ends where its policies stop it, or only end
 tokens are allowed, or one is drawn (unless a policy rewinds there), or a token that leaves its language (`Exits`), at its length limits,
 which may cut forced tokens, and by an error, as in a policy. Policies that neither sample, wait nor stop fail after 10,000 branches.
+
+`begin_next` begins what follows a piece in the same row; programs call it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from time import perf_counter
 
-from outlines_cont.engine.piece import RowStatus
-from outlines_cont.engine.row import Row
+from outlines_cont.engine.piece import Piece, RowStatus
+from outlines_cont.engine.row import Row, RowProgram
 from outlines_cont.engine.row_tokens import Top
 from outlines_cont.errors import DeadEnd, UnsupportedBranch
 from outlines_cont.models.tokenizer.special_names import encode_bytes_inside
 from outlines_cont.policies.branch import Branch, Exit, Exits, TokenSet
-from outlines_cont.state.row import APPENDED, FORCED, GENERATED
+from outlines_cont.state.row import APPENDED, FORCED, GENERATED, StateRow, Thoughts
 from outlines_cont.user_code import user_code_error
 
 # The most branches of the policies of a row in one step.
@@ -66,6 +70,49 @@ def follow(row: Row, branch: Branch) -> None:
             row.leave_when_scored()
 
     row.guarded(act)
+
+
+def begin_next(
+    row: Row,
+    piece: Piece,
+    *,
+    between: Sequence[int] = (),
+    start: int | None = None,
+    guidance: tuple[StateRow, float] | None = None,
+    thoughts: Thoughts | None = None,
+    program: RowProgram | None = None,
+    ends_row: bool = True,
+) -> None:
+    """Begin the next piece of a row, whose program is called no more, and plan its next step.
+
+    The row stays in its batch, and its stream goes on.
+
+    Args:
+        piece: what is to be written next.
+        between: tokens to append first, which no policy reads. The row ends by its length where the context has no room for them.
+        start: index of the first token of the piece, if that is not at the end.
+        guidance: see `Row.begin`.
+        thoughts: those that have just ended; None for those that the row has.
+        program: what decides what follows the piece; None if nothing does.
+        ends_row: whether the row ends with the piece, if no program follows; else it waits for another, as that of a template does.
+    """
+    ended = row.piece
+    room = ended.limits.context_room(row.length)
+    row.program = None
+    if room is not None and room < len(between):
+        ended.ends_row = ends_row
+        row.end("length")
+        row.leave_when_scored()
+        return
+    if between:
+        row.begin(replace(ended.spec, policies=()))
+        row.append_known(between, APPENDED)
+    row.feed.settle()
+    row.begin(piece, start=start, guidance=guidance, ends_row=ends_row and program is None)
+    row.program, row.piece.thoughts = program, thoughts or ended.thoughts
+    if ended.text.final is not None:  # a stream shows the row
+        row.hold()
+    follow_policies(row)
 
 
 def take(row: Row, token_id: int, logprob: float, sampling_logprob: float, top: Top = ()) -> None:

@@ -19,7 +19,7 @@ from outlines_cont.chats.message import is_conversation, with_schema
 from outlines_cont.engine.beam import BeamJob
 from outlines_cont.engine.job import Job, Step, Task
 from outlines_cont.engine.piece import Piece
-from outlines_cont.engine.row import Row
+from outlines_cont.engine.row import Row, RowProgram
 from outlines_cont.errors import (
     ContextLengthError,
     LengthWarning,
@@ -147,12 +147,22 @@ class Call:
             report(is_over=True)
         self.collect()
 
-    def _row(self, source: StateRow, piece: Piece, given: Mapping[str, Any], stayed: Row | None) -> Row:
+    def _row(
+        self,
+        source: StateRow,
+        piece: Piece,
+        given: Mapping[str, Any],
+        stayed: Row | None,
+        program: RowProgram | None = None,
+    ) -> Row:
         """Return the row that continues `source` with a piece: a new one, or that which has stayed in its batch."""
         if stayed is None or not stayed.is_paused:
-            return Row(source, self.maker.model, piece, counts=self.counts, **given)
+            row = Row(source, self.maker.model, piece, counts=self.counts, **given)
+            row.program = program
+            return row
         with self.engine.lock:
             stayed.go_on(source, piece, **given)
+            stayed.program = program
         self.counts = stayed.counts
         return stayed
 
@@ -160,9 +170,9 @@ class Call:
         """Return the row that continues `source` with an answer."""
         written = source.piece if given["resume"] else None
         first = answer.first(source.token_ids, len(source.token_ids) if written is None else written.start)
-        row = self._row(source, first, given, stayed)
-        answer.follow(row, ends_row=given["ends_row"])
-        return row
+        program = answer.program_of(first, ends_row=given["ends_row"])
+        given = {**given, "ends_row": given["ends_row"] and program is None}
+        return self._row(source, first, given, stayed, program)
 
     def _thinking_row(
         self, thinking: OpenThinking, source: StateRow, answer: Answer, given: dict[str, Any], stayed: Row | None

@@ -15,7 +15,7 @@ from typing import Any
 
 from outlines_cont.engine.piece import Piece
 from outlines_cont.engine.row import Row, RowProgram
-from outlines_cont.engine.steering import follow_policies
+from outlines_cont.engine.steering import begin_next, follow_policies
 from outlines_cont.errors import ContextLengthError
 from outlines_cont.generation.thinking import Thinking
 from outlines_cont.interfaces import LanguageModel
@@ -24,7 +24,7 @@ from outlines_cont.policies.branch import FREE, Branch, TokenSet
 from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.policies.stop import FreeText, StopAt
 from outlines_cont.sampling.params import Sampler
-from outlines_cont.state.row import APPENDED, StateRow, Thoughts, WrittenPiece, shown_text
+from outlines_cont.state.row import StateRow, Thoughts, WrittenPiece, shown_text
 from outlines_cont.state.text import encoded_after, extended
 from outlines_cont.state.tokens import Tokens
 
@@ -171,10 +171,9 @@ class Answer:
             return self.piece
         return self.choosing
 
-    def follow(self, row: Row, *, ends_row: bool) -> None:
-        """Let a row that has begun with `first` go on."""
-        if row.piece.spec is self.choosing:
-            row.program, row.piece.ends_row = HeadProgram(self, ends_row=ends_row), False
+    def program_of(self, first: Piece, *, ends_row: bool) -> HeadProgram | None:
+        """Return the program of a row that begins with `first`; None if that is the whole answer."""
+        return HeadProgram(self, ends_row=ends_row) if first is self.choosing else None
 
 
 class HeadProgram(RowProgram):
@@ -195,22 +194,15 @@ class HeadProgram(RowProgram):
         chosen = answer.choice(row.token_ids, row.piece_start)
         if row.error is not None or (chosen is None and not row.has_ended):
             return
-        thoughts, is_streamed = row.piece.thoughts, row.piece.text.final is not None
-        start = row.piece_start if chosen is not None else row.length
-        row.program = None
         if chosen is None and row.piece.finish_reason != "constraint":  # the context is full
-            row.piece.ends_row = self._ends_row
+            row.program, row.piece.ends_row = None, self._ends_row
             row.end(row.piece.finish_reason)
             row.leave_when_scored()
             return
-        piece = answer.piece
+        start, piece = row.piece_start if chosen is not None else row.length, answer.piece
         if piece.max_tokens is not None:
             piece = replace(piece, max_tokens=max(piece.max_tokens - (row.length - start), 0))
-        row.begin(piece, start=start, guidance=answer.guidance, ends_row=self._ends_row)
-        row.piece.thoughts = thoughts
-        if is_streamed:
-            row.hold()
-        follow_policies(row)
+        begin_next(row, piece, start=start, guidance=answer.guidance, ends_row=self._ends_row)
 
 
 class ThinkingProgram(RowProgram):
@@ -235,24 +227,10 @@ class ThinkingProgram(RowProgram):
             self._end(row)
 
     def _end(self, row: Row) -> None:
-        piece, thinking = row.piece, self._thinking
-        rest = thinking.rest(piece.stop, row.token_ids)
-        room = piece.limits.context_room(row.length)
-        row.program = None
-        if room is not None and room < len(rest):
-            piece.ends_row = self._ends_row
-            row.end("length")
-            row.leave_when_scored()
-            return
-        thoughts = self._ended(row)
-        row.append_known(rest, APPENDED)
-        row.feed.settle()
-        row.begin(self._answer.first(row.token_ids, row.length), ends_row=self._ends_row)
-        row.piece.thoughts = thoughts
-        if piece.text.final is not None:  # a stream shows the row
-            row.hold()
-        self._answer.follow(row, ends_row=self._ends_row)
-        follow_policies(row)
+        rest = self._thinking.rest(row.piece.stop, row.token_ids)
+        first = self._answer.first([*row.token_ids, *rest], row.length + len(rest))
+        program = self._answer.program_of(first, ends_row=self._ends_row)
+        begin_next(row, first, between=rest, thoughts=self._ended(row), program=program, ends_row=self._ends_row)
 
     def _ended(self, row: Row) -> Thoughts:
         """Return the thoughts of a row that have just ended."""

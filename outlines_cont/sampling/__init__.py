@@ -1,6 +1,6 @@
 """Sampling: penalties, logits warpers, and the draw, for rows with different samplers at once.
 
-Imports its own rooms, `kernels` and `warpers`, and no other room.
+Imports no other room.
 """
 
 from outlines_cont.sampling.batch import SamplerBatch

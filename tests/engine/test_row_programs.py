@@ -1,17 +1,80 @@
-"""Programs of rows that go wrong: the row fails, and the others of its batch do not."""
+"""Programs of rows: the next piece begins in the same batch; where a program goes wrong its row fails, and the others do not."""
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from outlines_cont import engine_of, generate
+from outlines_cont import engine_of, generate, models, samplers
 from outlines_cont.engine.job import Job
+from outlines_cont.engine.piece import Piece
 from outlines_cont.engine.row import Row, RowProgram
-from outlines_cont.engine.steering import follow_policies
+from outlines_cont.engine.steering import begin_next, follow_policies
 from outlines_cont.generation.options import Options
 from outlines_cont.generation.prompt import open_prompt
+from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
+from outlines_cont.state.row import StateRow
 from tests.fakes import random_model
+
+
+class Branching(RowProgram):
+    """Writes one of two texts after the first piece, by what that has written, and then a second piece."""
+
+    def __init__(self, second: Piece) -> None:
+        self._second = second
+
+    def plan(self, row: Row) -> None:
+        follow_policies(row)
+        if row.has_ended and row.error is None:
+            tokenizer = row.model.tokenizer
+            is_many = tokenizer.text_bytes(row.piece_ids) >= b"50"
+            text = " units, many " if is_many else " units, few "
+            begin_next(row, self._second, between=tokenizer.encode_inside(text, row.token_ids))
+
+
+def branched(prompts: list[list[int] | str], model: LanguageModel) -> list[StateRow]:
+    """Return what rows are in which digits, a text by them, and an item are written."""
+    first, second = (
+        generate.regex(model, pattern, sampler=samplers.multinomial(temperature=3.0)).piece(Options.of({}))
+        for pattern in ("[0-9]{2}", "(lamps|chairs)[.]")
+    )
+    counts = Meter()
+    rows = [Row(source, model, first, counts=counts, ends_row=False) for (source,) in open_prompt(model, prompts, 1, 5).rows]
+    for row in rows:
+        row.program = Branching(second)
+    job = Job(rows, counts)
+    engine_of(model).run(job)
+    assert counts.recomputed_tokens == 0
+    return [job.done[i] for i in range(len(rows))]
+
+
+def test_the_next_piece_begins_in_the_same_row_after_text_that_the_last_one_would_refuse() -> None:
+    model, seen = models.tiny(), set()
+    for row in branched(["Send "] * 12, model):
+        text = model.tokenizer.decode(row.token_ids)
+        found = re.fullmatch(r"Send ([0-9]{2}) units, (many|few) (lamps|chairs)[.]", text)
+        assert found is not None, text
+        assert (found[2] == "many") is (int(found[1]) >= 50)
+        assert row.error is None
+        assert row.finish_reason == "constraint"
+        seen.add(found[2])
+    assert seen == {"many", "few"}
+
+
+def test_the_next_piece_does_not_begin_where_the_context_ends_before_it() -> None:
+    model, ends = models.tiny(), set()
+    space = model.tokenizer.encode_inside(" ", [])
+    for num_left in range(1, 14):
+        prompt = (space * model.context_length)[: model.context_length - num_left]
+        (row,) = branched([prompt], model)
+        assert len(row.token_ids) <= model.context_length
+        written = model.tokenizer.decode(row.token_ids[len(prompt) :])
+        assert re.fullmatch("[0-9]{0,2}( units, (many|few) ([a-z]*[.]?))?", written)
+        assert row.error is None
+        ends.add((row.finish_reason, " units" in written))
+    assert ends == {("length", False), ("length", True), ("constraint", True)}
 
 
 class Raises(RowProgram):
