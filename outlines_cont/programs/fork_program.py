@@ -23,7 +23,7 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import Branch
 from outlines_cont.sampling.params import Sampler
-from outlines_cont.state.row import APPENDED, FORCED, StateRow
+from outlines_cont.state.row import APPENDED, StateRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,7 +312,7 @@ class ForkProgram(RowProgram):
         if count > 0:
             row.rewind(count)
         if plan.token_ids:
-            append_all(row, [*plan.token_ids], APPENDED if count > 0 else FORCED)
+            append_all(row, [*plan.token_ids], APPENDED)
             self._end_beyond_context(row)
         if row.has_ended:
             return

@@ -420,7 +420,7 @@ class TemplateProgram:
         for text in tokens_of(written, control_names_of(self._settings.model.tokenizer)):
             if self._shown is not None:
                 self._news.append(StreamEvent(text=text.text))
-            self._state = self._state_with(text) if self._state is None else self._state + text
+            self._state = self._state_with(text) if self._state is None else self._state.append(text)
         self._usage.check(TokenBudgetError, self._num_tokens)
 
     def _state_with(self, text: Tokens) -> SequenceState:

@@ -9,6 +9,9 @@ from collections import Counter
 from typing import Any
 
 import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from outlines_cont import continuous, control, generate, models, samplers
 from outlines_cont.control import fixed, fork, gen, label, log, shared, stop, text_since
@@ -51,7 +54,7 @@ def test_five_lines_each_stopped_at_a_line_break_exactly() -> None:
     assert lines == result.shared["result"]
     # Each letter and a line break are sampled; the line break of two is spelled anew.
     assert sum(map(len, words)) + 5 == meter.sampled_tokens
-    assert len(model.tokenizer.encode("Five:\n1. ")) + 4 * len(model.tokenizer.encode("2. ")) == meter.forced_tokens
+    assert meter.forced_tokens == 0  # what a script appends is given
     assert meter.forwards == meter.sampled_tokens
 
 
@@ -443,3 +446,32 @@ def test_a_stop_token_that_the_model_does_not_have_is_an_error_of_gen() -> None:
 
     with pytest.raises(OptionError, match="expected ids from 0 to .* as `stop_token_ids`"):
         control.run(random_model(), script, "the")
+
+
+_CHOICES = (["ab", "b"], ["yes", "no", "y"])
+_STEPS = st.lists(st.one_of(st.text("ab >", min_size=1, max_size=4), st.sampled_from(range(2))), min_size=1, max_size=5)
+
+
+@given(steps=_STEPS, seed=st.integers(0, 9))
+@settings(max_examples=12, deadline=None)
+def test_the_score_of_a_script_is_that_of_the_same_chain(steps: list[str | int], seed: int) -> None:
+    """So scores compare what the forks of a script have generated, and not the texts that it has put between."""
+    model, sampler = random_model(), samplers.multinomial(temperature=2.0)
+
+    async def script() -> None:
+        for step in steps:
+            if isinstance(step, str):
+                await fixed(step)
+            else:
+                await gen(choice=_CHOICES[step])
+
+    start = chained = continuous(generate.text(model, sampler=sampler))(">", max_tokens=1, rng=seed)
+    result = control.run(model, script, start, sampler=sampler).check()
+    for step in steps:
+        if isinstance(step, str):
+            chained = chained.append(step)
+        else:
+            chained = continuous(generate.choice(model, _CHOICES[step], sampler=sampler))(chained)
+    assert result.state == chained
+    torch.testing.assert_close(result.state.scores, chained.scores)
+    torch.testing.assert_close(result.state.logprobs, chained.logprobs)

@@ -141,7 +141,7 @@ class Plain:
         if self.state is None:
             self.state = continuous(generator)(self.text, rng=self.seed, **options)
         else:
-            self.state = continuous(generator)(self.state + self.text if self.text else self.state, **options)
+            self.state = continuous(generator)(self.state.append(self.text) if self.text else self.state, **options)
         self.text = ""
         self.captures.setdefault(name, []).append(self.state.value)
         return self.state.value
@@ -150,7 +150,7 @@ class Plain:
         if self.state is None:
             # Nothing is generated: the state of a prompt.
             return Template("{{ text }}").run(self.model, text=self.text).state  # type: ignore[return-value]
-        return self.state + self.text if self.text else self.state
+        return self.state.append(self.text) if self.text else self.state
 
 
 _TEXTS = st.text("ab >:\n1", min_size=1, max_size=5).map(Text)
