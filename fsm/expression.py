@@ -19,6 +19,7 @@ from fsm.automaton.character_dfa import character_dfa, make_fsm, read_fsm
 from fsm.automaton.checker import Checker, checks_of, has_checks
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.automaton.origin import GrammarOrigin, NamedOrigin, Origin
+from fsm.automaton.rejection import rejection
 from fsm.drawing import StateGraph, expression_graph, picture
 from fsm.errors import BudgetExceeded, ExpressionError, clip
 from fsm.recipe import Call, follow, recipe, remembered
@@ -250,6 +251,20 @@ class Expression:
         """
         data = as_bytes(text)
         return self._as_origin().names(data, is_whole) if data or is_whole else ()
+
+    def explain(self, text: Text) -> str | None:
+        """Why a whole text is not in the language, as a message; None if it is.
+
+        It names the first character that does not fit (or the end, where something is missing), what would fit, what must follow there as a
+        pattern, and the parts of the source that require it, as `blame` does.
+
+        Raises:
+            TypeError: `text` is not a `Text`.
+            BudgetExceeded: see `Automaton`.
+
+        Cost: one derivative per new state, and that of `blame`.
+        """
+        return rejection(Automaton(self.node), as_bytes(text), self.blame, lambda: self.accepts(text))
 
     @property
     def has_checks(self) -> bool:

@@ -11,15 +11,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from fsm.automaton.lazy_dfa import Automaton
+from fsm.automaton.rejection import missing, required_by, shown
 from fsm.errors import BudgetExceeded, FSMError, VocabularyGap
 from fsm.expression import Expression
 from fsm.terms.rendering import render
 from fsm.terms.special_token import MARK
 from fsm.tokens.coreachable import Spelling, survivors
 from fsm.tokens.vocabulary import Vocabulary
-
-_BEGINNINGS = b'0"-[{tn}]a'
-"""Bytes with which a value of JSON may begin or continue; where one is not allowed, a keyword forbids it."""
 
 _MAX_GAP_STATES = 100  # the most states that are visited to find which bytes a vocabulary lacks
 
@@ -72,7 +70,7 @@ def explain(
             sources = () if written is None else expression.blame(written + token[: position + 1])
             place = "" if is_special else f" at byte {position} of it, received {bytes((byte,))!r}"
             said = (
-                f"{label} is not allowed: expected {_shown(expected)}{place}. {_required_by(sources)}"
+                f"{label} is not allowed: expected {shown(expected)}{place}. {required_by(sources)}"
                 f"What must follow there: {rest}. `allowed_token_ids` lists what is allowed."
             )
             return Explanation(token_id, text, False, None if is_special else position, expected, said, rest, sources)
@@ -107,27 +105,19 @@ def explain_special(
         return Explanation(token_id, token, False, None, b"", said)
     accepting = automaton.is_accepting(state)
     expected, rest = bytes(sorted(automaton.moves(state))), render(automaton.nodes[state])
-    sources = () if written is None or accepting else _missing(expression, automaton, state, written)
+    sources = () if written is None or accepting else missing(automaton, state, written, expression.blame)
     said = f"token {token_id} ends the text" + (
         ", which is complete here; an end leads to no further state."
         if accepting
-        else f", which still needs {_shown(expected)}. {_required_by(sources)}What must follow: {rest}."
+        else f", which still needs {shown(expected)}. {required_by(sources)}What must follow: {rest}."
     )
     return Explanation(token_id, None, accepting, None, expected, said, rest, sources)
 
 
 def wanted(expression: Expression, automaton: Automaton, state: int, written: bytes) -> str:
     """Return what must follow in `state`; see `TokenFSM.wanted`."""
-    sources = _missing(expression, automaton, state, written)
+    sources = missing(automaton, state, written, expression.blame)
     return render(automaton.nodes[state]) + (f", required by {', '.join(sources)}" if sources else "")
-
-
-def _missing(expression: Expression, automaton: Automaton, state: int, written: bytes) -> tuple[str, ...]:
-    """The parts of the source that require more in `state`, after the text `written`."""
-    moves = automaton.moves(state)
-    # Blaming the end of the text is of little use where no value has begun; a byte that would begin or close one is blamed instead.
-    wrong = (expression.blame(written + bytes((byte,))) for byte in _BEGINNINGS if byte not in moves)
-    return expression.blame(written, is_whole=True) or next(filter(None, wrong), ())
 
 
 def gap_error(expression: Expression, automaton: Automaton, vocabulary: Vocabulary, spelling: Spelling) -> FSMError:
@@ -148,7 +138,7 @@ def gap_error(expression: Expression, automaton: Automaton, vocabulary: Vocabula
     needed = {b for state in queue for b in automaton.moves(state)}
     missing = bytes(b for b in sorted(needed) if not vocabulary.single_bytes >> b & 1)
     return VocabularyGap(
-        f"the vocabulary cannot spell any text of {expression!r}: no token supplies {_shown(missing)} where it is needed. "
+        f"the vocabulary cannot spell any text of {expression!r}: no token supplies {shown(missing)} where it is needed. "
         "Use a tokenizer with these characters (byte-level or byte-fallback ones have all), or another constraint."
     )
 
@@ -165,15 +155,3 @@ def special_gap(expression: Expression, vocabulary: Vocabulary, name: str) -> Vo
     return VocabularyGap(
         f"expected a vocabulary with the special token {name!r} of {expression!r}, received one in which it is no symbol: {advice}."
     )
-
-
-def _shown(data: bytes) -> str:
-    """A few bytes for messages."""
-    if data in (b"", MARK):
-        return "a special token" if data else "the end of the text"
-    shown = ", ".join("a special token" if b == MARK[0] else repr(bytes((b,)))[1:] for b in data[:12])
-    return f"one of {shown}" + (f" and {len(data) - 12} more" if len(data) > 12 else "")
-
-
-def _required_by(sources: tuple[str, ...]) -> str:
-    return f"This is required by {', '.join(sources)}. " if sources else ""

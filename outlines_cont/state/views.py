@@ -129,7 +129,7 @@ class Span:
     Attributes:
         kind: `prompt`, `appended` (given, or encoded anew), `generated` (sampled), `forced` (without a choice) or `healed` (sampled
             or forced, of text that the row had before).
-        tokens: their indices in the row, a range; tensors of a state of several rows, such as `logprobs`, are padded in front of shorter ones.
+        tokens: their indices in the row, a range. Tensors of a state of several rows, such as `logprobs`, have padding before shorter ones.
         text: their part of the text of the row, decoded with `errors="replace"`; a character that ends in the next span is cut.
         is_piece: whether they belong to the last generated span.
         num_healed: how many bytes at the beginning of `text` the row had before token healing; such tokens are a span of their own.
@@ -187,11 +187,12 @@ class StateViews(Immutable):
 
     @property
     def logprobs(self) -> torch.Tensor:
-        """(B, S, T) float32, left-padded with 0: the log-probability that the model itself gives to every generated token, forced ones included.
+        """(B, S, T) float32: the log-probability that the model itself gives to every generated token, forced ones included; left-padded.
 
         It is the log-softmax of the logits without mask and temperature. It is 0 for tokens of the prompt, for text that was added or
-        encoded again (such as the part of a token that ends a piece with `end="free"`), for tokens whose left context was cut away, and after
-        the last drawn token of a row that failed. If states are added, each token keeps the value of the context in which it was generated.
+        encoded again (such as what is kept of the token that ends a text with `end="free"`), for tokens whose left context was cut away,
+        and after the last drawn token of a row that failed. If states are added, each token keeps the value of the context in which it
+        was generated.
 
         Cost: one forward if forced tokens at the end were not fed yet, as in the state of a stream that was left.
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -194,3 +195,53 @@ def test_what_only_the_order_of_keys_refuses_names_the_option_that_allows_it(
             return
         state = token_fsm.next_state(state, byte)
     assert ordered.accepts(text)
+
+
+_WORDS = st.lists(st.text('abä"\n{', max_size=4), min_size=1, max_size=4)
+
+
+@given(words=_WORDS, text=st.text('abä"\n{', max_size=5))
+def test_the_message_names_the_first_character_that_no_text_of_the_language_has(words: list[str], text: str) -> None:
+    said = fsm.choice(words).explain(text)
+    assert (said is None) is (text in words)
+    if said is None:
+        return
+    num_common = max(n for n in range(len(text) + 1) for word in words if word.startswith(text[:n]))
+    received = repr(text[num_common]) if num_common < len(text) else "the end of the text"
+    assert re.match(rf"expected .* at character {num_common}(, after .*)?, received {re.escape(received)}\. ", said, re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    "text", ["", '{"a"', '{"a":1}', '{"a":12}', '{"a":12} ', '{"b"', '["x","x"]', '["x"]', "\ud800", b"\xff", b"\xe2\x82"]
+)
+@pytest.mark.parametrize(
+    "language",
+    [
+        fsm.json_schema({"type": "object", "properties": {"a": {"minimum": 10, "type": "integer"}}, "required": ["a"]}),
+        fsm.json_schema({"type": "array", "uniqueItems": True, "items": {"type": "string"}}),
+        fsm.grammar('start: expr\nexpr: expr "+" /[0-9]+/ | /[0-9]+/'),
+        fsm.special("<|a|>") + "x",
+        ~fsm.regex("[ab]*"),
+        fsm.regex("a") & fsm.regex("b"),
+    ],
+)
+def test_a_text_is_explained_where_it_is_not_accepted(language: fsm.Expression, text: str | bytes) -> None:
+    said = language.explain(text)
+    assert (said is None) is language.accepts(text)
+    assert said is None or said.startswith(("expected ", "the text has the form "))
+
+
+def test_what_a_text_lacks_is_explained_by_its_keyword() -> None:
+    person = fsm.json_schema(
+        {"properties": {"age": {"type": "integer", "maximum": 120}}, "required": ["age"], "additionalProperties": False}
+    )
+    assert person.explain('{"age":121}') == (
+        "expected one of '0', '}' at character 9, after '{\"age\":12', received '1'. "
+        "This is required by #/properties/age/maximum. What must follow there: (0)?\\}."
+    )
+    assert "received the end of the text. This is required by #/required. What" in str(person.explain("{"))
+    assert fsm.regex("ab").explain("abc") == (
+        "expected the end of the text at character 2, after 'ab', received 'c'. This is required by regex('ab')."
+    )
+    unique = fsm.json_schema({"type": "array", "uniqueItems": True, "items": {"type": "string"}})
+    assert str(unique.explain('["x","x"]')).endswith("does not pass a check. This is required by #/uniqueItems.")
