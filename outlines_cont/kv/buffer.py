@@ -9,12 +9,22 @@ from __future__ import annotations
 import math
 import threading
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 from weakref import WeakSet
 
 import torch
 
 Layer = tuple[torch.Tensor, torch.Tensor]
 """Keys and values in one layer."""
+
+
+class Slots(NamedTuple):
+    """For each layer, where to write the keys and values of a forward, (2, R, H, Q, D), and views of those of all columns."""
+
+    new: Sequence[torch.Tensor]
+    keys: Sequence[torch.Tensor]
+    values: Sequence[torch.Tensor]
+
 
 # Spare columns of a new buffer, and the divisor of the length that a full one grows by: appending is linear, little is idle.
 _SPARE = 16
@@ -119,6 +129,20 @@ class Buffer:
         layer[1].narrow(2, start, stop - start).copy_(values)
         self.used = max(self.used, stop)
         return layer[0].narrow(2, 0, stop), layer[1].narrow(2, 0, stop)
+
+    def slots(self, start: int, like: torch.Tensor) -> Slots | None:
+        """Make room for (R, H, Q, D) keys and values like `like` in all layers from column `start` on, and return where to write them.
+
+        None where layers have tensors of their own; then they are written by `write`.
+        """
+        stop = start + like.shape[2]
+        self._reserve(0, like, like, start, stop)
+        if self.whole is None:
+            return None
+        self.used = max(self.used, stop)
+        pairs = self.whole.view(-1, 2, *self.whole.shape[1:])
+        seen = self.whole.narrow(3, 0, stop).unbind()
+        return Slots(pairs.narrow(4, start, stop - start).unbind(), seen[::2], seen[1::2])
 
     def allocate(self, like: Buffer, num_columns: int) -> None:
         """Make room for `num_columns` columns with the layers of `like`; their contents are undefined until they are written."""

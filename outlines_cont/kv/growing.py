@@ -13,7 +13,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from outlines_cont.kv.attention import Prefix
-from outlines_cont.kv.buffer import Buffer
+from outlines_cont.kv.buffer import Buffer, Layer, Slots
 from outlines_cont.kv.share import Segment
 
 
@@ -30,24 +30,36 @@ class Tails:
         self.segments = list(segments)
         self._num_layers = 0
         self._prefixes: list[Prefix] = []
+        self._slots: Slots | None = None  # of the forward that runs
 
     @property
     def num_columns(self) -> int:
         """The columns of the segments and the tails together: no token is at a position behind them."""
         return self.length + sum(segment.num_columns for segment in self.segments)
 
-    def expect_equal_layers(self, count: int) -> None:
-        """Note that `count` layers, all with keys and values of one shape and type, will be written in turn."""
-        self.buffer.num_equal = count
+    def begin(self, num_layers: int, like: torch.Tensor) -> None:
+        """Begin a forward that writes (R, Hk, Q, D) keys and values like `like` in every layer, by `write_pair`."""
+        self.buffer.num_equal = num_layers
+        self._slots = self.buffer.slots(self.length, like)
 
     def new_layer(self) -> GrowingLayer:
         """Return the next layer of the cache."""
         self._num_layers += 1
         return GrowingLayer(self, self._num_layers - 1)
 
-    def write(self, index: int, keys: torch.Tensor, values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def write(self, index: int, keys: torch.Tensor, values: torch.Tensor) -> Layer:
         """Append (R, Hk, Q, D) keys and values in one layer; return those of all columns, with the segments attached."""
-        keys, values = self.buffer.write(index, self.length, keys, values)
+        return self._attached(index, *self.buffer.write(index, self.length, keys, values))
+
+    def write_pair(self, index: int, pair: torch.Tensor) -> Layer:
+        """Do the same for keys and values in one tensor, (2, R, Hk, Q, D), after `begin`."""
+        slots = self._slots
+        if slots is None:
+            return self.write(index, *pair.unbind())
+        slots.new[index].copy_(pair)
+        return self._attached(index, slots.keys[index], slots.values[index])
+
+    def _attached(self, index: int, keys: torch.Tensor, values: torch.Tensor) -> Layer:
         shared = [layer for segment in self.segments if (layer := segment.layer(index)) is not None]
         if not shared:
             return keys, values
@@ -55,9 +67,10 @@ class Tails:
         return self._prefixes[-1].attach(keys), values
 
     def were_read(self) -> bool:
-        """Return whether the attention has read every segment handed out since the last call."""
+        """Return whether the attention of the forward that ends here has read every segment handed out."""
         were_read = all(prefix.uses for prefix in self._prefixes)
         self._prefixes.clear()
+        self._slots = None
         return were_read
 
 
@@ -84,9 +97,7 @@ class GrowingLayer(DynamicLayer):
         self._tails = tails
         self._index = index
 
-    def update(
-        self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def update(self, key_states: torch.Tensor, value_states: torch.Tensor, *args: Any, **kwargs: Any) -> Layer:
         """Append (R, Hk, Q, D) keys and values; return those of all columns of the tails."""
         return self._tails.write(self._index, key_states, value_states)
 

@@ -82,7 +82,6 @@ class FusedDecoder:
     ) -> Tensor:
         """Feed (R, Q) ids on top of the tails and return (R, len(columns), V) logits; see `LanguageModel.forward`."""
         decoder, shape = self._decoder, input_ids.shape
-        tails.expect_equal_layers(len(decoder.layers))
         positions = position_ids.reshape(-1)
         x = functional.embedding(input_ids.reshape(-1), decoder.embedding)
         if decoder.embedding_scale != 1:
@@ -91,6 +90,7 @@ class FusedDecoder:
             x = x + functional.embedding(positions, decoder.positions)
         turns = {name: self._turn(name, positions, tails.num_columns + shape[1]) for name in self._ropes}
         sights = {window: _sight(mask, input_ids, tails, window, x.dtype) for window in self._windows}
+        tails.begin(len(decoder.layers), x.new_empty((shape[0], decoder.key_heads, shape[1], decoder.size)))
         for index, layer in enumerate(decoder.layers):
             x = self._attention(x, index, shape, turns[layer.rope], sights[layer.window], tails)
             if index == len(decoder.layers) - 1:
@@ -108,12 +108,12 @@ class FusedDecoder:
     ) -> Tensor:
         layer = self._decoder.layers[index]
         before, after, _, _ = layer.norms
-        heads, values = self._heads(x if before is None else before(x), layer, turn)
         rows, width = shape
-        heads = heads.view(rows, width, self._both, -1).transpose(1, 2)
-        values = values.view(rows, width, self._decoder.key_heads, -1).transpose(1, 2)
-        query, keys = torch.split_with_sizes(heads, (self._decoder.heads, self._decoder.key_heads), 1)
-        keys, values = tails.write(index, keys, values)
+        heads = self._heads(x if before is None else before(x), layer, turn)
+        pair = heads.narrow(1, self._decoder.heads, 2 * self._decoder.key_heads)
+        pair = pair.view(rows, width, 2, self._decoder.key_heads, -1).permute(2, 0, 3, 1, 4)
+        keys, values = tails.write_pair(index, pair)
+        query = heads.narrow(1, 0, self._decoder.heads).view(rows, width, self._decoder.heads, -1).transpose(1, 2)
         if sight.start:
             keys, values = keys[:, :, sight.start :], values[:, :, sight.start :]
         if tails.is_ours or x.device.type != "cpu":
@@ -122,21 +122,22 @@ class FusedDecoder:
             out = self._attend(query, keys, values, sight, layer.scale)
         return self._add(x, out.reshape(rows * width, -1), layer.output, after)
 
-    def _heads(self, x: Tensor, layer: DecoderLayer, turn: _Turn | None) -> tuple[Tensor, Tensor]:
-        """Return (N, H + Hk, D) queries and keys and (N, Hk, D) values."""
+    def _heads(self, x: Tensor, layer: DecoderLayer, turn: _Turn | None) -> Tensor:
+        """Return (N, H + 2 Hk, D) queries, keys and values."""
         decoder = self._decoder
         flat = layer.qkv(x)
-        split = flat.view(x.shape[0], -1, decoder.size)
-        heads, values = torch.split_with_sizes(split, (self._both, decoder.key_heads), 1)
+        heads = flat.view(x.shape[0], -1, decoder.size)
         if layer.head_norms is not None:
-            parts = flat[:, : self._both * decoder.size] if layer.norms_whole else heads
-            at = decoder.heads * (decoder.size if layer.norms_whole else 1)
-            normed = [norm(part) for norm, part in zip(layer.head_norms, (parts[:, :at], parts[:, at:]), strict=True)]
-            heads = torch.cat(normed, 1).view(heads.shape)
+            parts, unit = (flat, decoder.size) if layer.norms_whole else (heads, 1)
+            sizes = [count * unit for count in (decoder.heads, decoder.key_heads, decoder.key_heads)]
+            query, keys, values = torch.split_with_sizes(parts, sizes, 1)
+            norm_query, norm_keys = layer.head_norms
+            heads = torch.cat([norm_query(query), norm_keys(keys), values], 1).view(heads.shape)
         if turn is not None:
-            swapped = heads.roll(decoder.size // 2, -1) if self._swap is None else heads.index_select(-1, self._swap)
-            heads = torch.addcmul(heads * turn.cos, swapped, turn.sin)
-        return heads, values
+            turned = heads.narrow(1, 0, self._both)
+            swapped = turned.roll(decoder.size // 2, -1) if self._swap is None else turned.index_select(-1, self._swap)
+            turned.mul_(turn.cos).addcmul_(swapped, turn.sin)
+        return heads
 
     def _attend(self, query: Tensor, keys: Tensor, values: Tensor, sight: _Sight, scale: float) -> Tensor:
         """Return (R, Q, H, D), the attention of (R, H, Q, D) queries on a CPU."""
@@ -174,11 +175,10 @@ class FusedDecoder:
         table = self._tables.get(name)
         if table is None or len(table) < stop:
             table = self._tables[name] = self._table(name, max(2 * stop, _POSITIONS), positions.device)
-        cos, sin = table.index_select(0, positions).unbind(1)
-        return _Turn(cos[:, None], sin[:, None])
+        return _Turn(*table.index_select(0, positions).unbind(1))
 
     def _table(self, name: str, length: int, device: torch.device) -> Tensor:
-        """Return (length, 2, D) factors of a rotary embedding: of the heads, and of their halves in the other order."""
+        """Return (length, 2, 1, D) factors of a rotary embedding: of the heads, and of their halves in the other order."""
         decoder = self._decoder
         rotary: Any = decoder.rotary
         options = {"layer_type": name} if hasattr(rotary, "layer_types") else {}
@@ -192,7 +192,8 @@ class FusedDecoder:
         if rest:
             order = torch.arange(decoder.size, device=device)
             self._swap = torch.cat([order[half:turned], order[:half], order[turned:]])
-        return torch.stack([functional.pad(cos, (0, rest), value=1.0), functional.pad(sin, (0, rest))], 1)
+        table = torch.stack([functional.pad(cos, (0, rest), value=1.0), functional.pad(sin, (0, rest))], 1)
+        return table.unsqueeze(2)
 
 
 def _wanted(x: Tensor, shape: torch.Size, columns: Sequence[int]) -> Tensor:

@@ -4,6 +4,7 @@ MKL runs its kernels for AVX2; oneDNN takes half as long for several tokens, and
 
 from __future__ import annotations
 
+import sys
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
@@ -24,27 +25,28 @@ class Product:
     """A product by a weight, given as (inputs, outputs), and a bias; None for none.
 
     Attributes:
-        rows: (outputs, inputs), the weight where oneDNN may multiply by it; None on other processors and devices, and for other types.
+        rows: (outputs, inputs), the weight as oneDNN takes it.
+        many: from how many tokens on oneDNN is faster.
     """
 
     weight: Tensor
     bias: Tensor | None
-    rows: Tensor | None = field(init=False)
+    rows: Tensor = field(init=False)
+    many: int = field(init=False)
 
     def __post_init__(self) -> None:
-        weight = self.weight
-        is_plain = weight.device.type == "cpu" and weight.dtype == torch.float32
-        object.__setattr__(self, "rows", weight.t() if is_plain and prefers_onednn() else None)
+        object.__setattr__(self, "rows", self.weight.t())
+        object.__setattr__(self, "many", _many(self.weight))
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return (N, outputs) of (N, inputs)."""
-        if self.rows is not None and _is_large(len(x), self.rows):
+        if x.shape[0] >= self.many:
             return _by_onednn(x, self.rows, self.bias)
         return torch.mm(x, self.weight) if self.bias is None else torch.addmm(self.bias, x, self.weight)
 
     def added(self, x: Tensor, inner: Tensor, scale: float) -> Tensor:
         """Return (N, outputs) `x` plus `scale` times the product of (N, inputs)."""
-        if self.rows is not None and _is_large(len(x), self.rows):
+        if x.shape[0] >= self.many:
             return torch.add(x, _by_onednn(inner, self.rows, self.bias), alpha=scale)
         x = torch.addmm(x, inner, self.weight, alpha=scale)
         return x if self.bias is None else x.add_(self.bias, alpha=scale)
@@ -60,8 +62,12 @@ def prefers_onednn() -> bool:
     return False
 
 
-def _is_large(num_tokens: int, rows: Tensor) -> bool:
-    return num_tokens * rows.numel() >= (_MANY if num_tokens > _FEW_TOKENS else _LARGE)
+def _many(weight: Tensor) -> int:
+    """Return from how many tokens on oneDNN multiplies by a weight faster than MKL."""
+    if weight.device.type != "cpu" or weight.dtype != torch.float32 or not prefers_onednn():
+        return sys.maxsize
+    few = -(-_LARGE // weight.numel())
+    return few if few <= _FEW_TOKENS else max(-(-_MANY // weight.numel()), _FEW_TOKENS + 1)
 
 
 def _by_onednn(x: Tensor, rows: Tensor, bias: Tensor | None) -> Tensor:

@@ -156,7 +156,7 @@ class _Operators(TorchDispatchMode):
     """Counts operators that compute or copy: views are free."""
 
     _VIEWS = ("view", "slice", "transpose", "t", "unsqueeze", "select", "split", "split_with_sizes", "narrow", "unbind", "alias")
-    _MORE_VIEWS = ("expand", "detach")
+    _MORE_VIEWS = ("expand", "detach", "permute")
 
     def __init__(self) -> None:
         super().__init__()
@@ -169,10 +169,10 @@ class _Operators(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def _num_operators(family: str, num_layers: int, width: int) -> int:
+def _num_operators(family: str, num_layers: int, width: int, dtype: torch.dtype) -> int:
     kinds = {"llama": transformers.LlamaConfig, "qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config}
     config = kinds[family](**{**_SIZES, "num_hidden_layers": num_layers})
-    model = _opened(transformers.AutoModelForCausalLM.from_config(config))
+    model = _opened(transformers.AutoModelForCausalLM.from_config(config, dtype=dtype))
     assert model.capabilities.fused, model.capabilities.fused.why
     batch = KVBatch(model, [None] * 2)
     batch.feed([[3] * 5] * 2, [[4]] * 2)
@@ -182,11 +182,14 @@ def _num_operators(family: str, num_layers: int, width: int) -> int:
 
 
 @pytest.mark.parametrize("width", [1, 4])
-@pytest.mark.parametrize(("family", "limit"), [("llama", 14), ("qwen2", 14), ("qwen3", 17)])
-def test_a_layer_takes_few_operators(family: str, limit: int, width: int) -> None:
-    counts = [_num_operators(family, num_layers, width) for num_layers in (2, 4)]
-    assert counts[1] - counts[0] <= 2 * limit
-    assert counts[0] - 2 * limit <= 16
+@pytest.mark.parametrize(("family", "limit", "norms"), [("llama", 13, 2), ("qwen2", 13, 2), ("qwen3", 16, 4)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_layer_takes_few_operators(family: str, limit: int, norms: int, width: int, dtype: torch.dtype) -> None:
+    # A norm is one operator; in float32 on a CPU it is four, in place of the dozen that the one consists of there.
+    parts = 4 if dtype == torch.float32 else 1
+    counts = [_num_operators(family, num_layers, width, dtype) for num_layers in (2, 4)]
+    assert counts[1] - counts[0] <= 2 * (limit + (parts - 1) * norms)
+    assert counts[0] - 2 * (limit + (parts - 1) * norms) <= 16 + parts - 1
 
 
 def test_joined_weights_are_those_of_the_model() -> None:
