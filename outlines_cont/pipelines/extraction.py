@@ -246,7 +246,8 @@ def check_destination(path: Path, source: Path | None, *, resume: bool, overwrit
     """Raise `SetupError` if `path` cannot be the output for `source` (None for a stream), or exists, before anything runs."""
     if resume and overwrite:
         raise SetupError(
-            "expected --resume or --overwrite, got both. --resume keeps what the output holds, --overwrite does not."
+            "expected `resume=True` (--resume) or `overwrite=True` (--overwrite), got both. The first keeps what the output holds, the other "
+            "does not."
         )
     check_output(path, source, resume=resume, overwrite=overwrite, suffixes=(*LINES_SUFFIXES, *TABLE_SUFFIXES))
     lines = lines_path(path)
@@ -257,7 +258,7 @@ def check_destination(path: Path, source: Path | None, *, resume: bool, overwrit
     if resume and path.exists() and not lines.exists():
         raise SetupError(
             f"the table {str(path)!r} is complete. To continue it when the input has grown, write to a .jsonl file; to make it "
-            "anew, pass --overwrite."
+            "anew, pass `overwrite=True` (--overwrite)."
         )
     check_output(lines, None, resume=resume, overwrite=overwrite)
 

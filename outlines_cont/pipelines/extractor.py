@@ -126,7 +126,7 @@ class _Span:
         if self.row.finish_reason == "length":
             raise IncompleteOutput(
                 f"expected a whole record, but max_tokens={self.extractor._options.max_tokens} or the context of the model cut it. "
-                "Raise --max-tokens, or bound the strings and arrays of the schema.",
+                "Raise `max_tokens` (--max-tokens), or bound the strings and arrays of the schema.",
                 "",
                 "length",
             )
@@ -444,12 +444,14 @@ def run(
     )
     started = monotonic()
     load: Callable[[], Any] = (lambda: extractor) if isinstance(extractor, Extractor) else extractor
-    with closing(extraction.run(load)) as tallies:  # it has the lock of the output
-        for tally in tallies:
-            if on_progress is not None:
-                on_progress(tally.progress(monotonic() - started))
-    if on_progress is not None:
-        on_progress(extraction.tally.progress(monotonic() - started, is_over=True))
+    try:
+        with closing(extraction.run(load)) as tallies:  # it has the lock of the output
+            for tally in tallies:
+                if on_progress is not None:
+                    on_progress(tally.progress(monotonic() - started))
+    finally:
+        if on_progress is not None:
+            on_progress(extraction.tally.progress(monotonic() - started, is_over=True))
     return extraction.tally
 
 

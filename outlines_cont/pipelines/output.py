@@ -136,7 +136,7 @@ def check_output(
         raise SetupError(f"expected an output other than the input, got {str(path)!r} for both")
     if mode is not None and not (resume or overwrite):
         raise SetupError(
-            f"the output {str(path)!r} exists. Resume with --resume, replace it with --overwrite, or name another file."
+            f"the output {str(path)!r} exists. Resume with `resume=True` (--resume), replace it with `overwrite=True` (--overwrite), or name another file."
         )
     if not (os.access(folder, os.W_OK | os.X_OK) if mode is None else os.access(path, os.W_OK)):
         place = f"the folder {str(folder)!r}" if mode is None else repr(str(path))
@@ -188,7 +188,7 @@ def match_done(path: Path, rows: Iterator[InputRow], settings: str) -> tuple[int
             elif line != signed_line({**fields, "_digest": f"{digest}-{settings}"}):
                 wrong = f"expected lines as a run has written them, but {where} was edited, or is of an earlier version. Restore it"
             if wrong:
-                raise SetupError(f"{wrong}, or start again with --overwrite.")
+                raise SetupError(f"{wrong}, or start again with `overwrite=True` (--overwrite).")
             done, failed, size = done + 1, failed + ("error" in fields), size + len(line)
     return done, failed, size
 
@@ -201,7 +201,7 @@ def _line_fields(line: bytes, where: str) -> dict[str, Any]:
     if not isinstance(fields, dict) or not isinstance(fields.get("_digest"), str):
         raise SetupError(
             f"expected an output of an earlier run to continue, but {where} is not a line of one. "
-            "Name another file, or start again with --overwrite."
+            "Name another file, or start again with `overwrite=True` (--overwrite)."
         )
     return fields
 

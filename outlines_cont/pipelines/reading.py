@@ -177,7 +177,7 @@ class RowSource:
         except OSError as error:
             raise SetupError(
                 f"expected a file of messages, but {path!r} cannot be read: {error.strerror}. "
-                "Give a .jsonl, .txt, .csv or .parquet file, or - for the standard input."
+                "Give a .jsonl, .txt, .csv or .parquet file (on the command line, - is the standard input)."
             ) from error
         if input_format is InputFormat.AUTO:
             self._format = _SUFFIXES.get(self.path.suffix.lower(), InputFormat.AUTO)

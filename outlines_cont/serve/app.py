@@ -11,10 +11,11 @@ import asyncio
 import hmac
 import json
 import logging
+import socket
 import time
 import warnings
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, aclosing
+from contextlib import AsyncExitStack, aclosing, suppress
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
@@ -27,6 +28,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fsm import SchemaWarning, TokenFSM
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.events.event import StreamEvent
+from outlines_cont.pipelines.outcome import SetupError
 from outlines_cont.serve.answer import asked_chat, asked_completion
 from outlines_cont.serve.api_error import APIError, ErrorBody, api_error
 from outlines_cont.serve.choice import Answer, Choice
@@ -299,12 +301,24 @@ def _not_found(request: Request, error: HTTPException) -> Response:
 
 
 def run(model: Any, name: str, *, host: str, port: int, limits: ServerLimits, api_key: str | None) -> None:
-    """Serve a model until Ctrl-C; then wait up to 30 s for the requests that are being answered."""
+    """Serve a model until Ctrl-C; then wait up to 30 s for the requests that are being answered.
+
+    Raises:
+        SetupError: the address cannot be listened on, such as one whose port is in use.
+    """
     import uvicorn
 
     warnings.simplefilter("ignore", SchemaWarning)  # of requests; `strict` makes them errors
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     TokenFSM.max_mask_work = limits.max_mask_work
     app = make_app(model, name, limits=limits, api_key=api_key)
-    log.info("serving %r at http://%s:%d/v1, and a page to try it at /", name, host, port)
-    uvicorn.run(app, host=host, port=port, log_level="warning", access_log=False, timeout_graceful_shutdown=30)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listening = socket.create_server((host, port), family=family, backlog=2048)
+    except OSError as error:
+        raise SetupError(f"expected an address that is free to listen on, got {host!r} with port {port}: {error}") from error
+    with listening, suppress(KeyboardInterrupt):
+        shown = f"[{host}]" if ":" in host else host
+        log.info("serving %r at http://%s:%d/v1, and a page to try it at /", name, shown, listening.getsockname()[1])
+        config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=30)
+        uvicorn.Server(config).run(sockets=[listening])
