@@ -285,7 +285,7 @@ class ServeOptions:
     model: Annotated[str | None, Argument(metavar="MODEL", show_default="the bundled one", help="A causal language model.")] = None
     port: Annotated[int, Option(min=0, max=65_535, metavar="N", help="The port; 0 takes a free one.")] = 8000
     host: Annotated[str, Option(metavar="ADDRESS", help="The address to listen on; 0.0.0.0 admits other machines.")] = "127.0.0.1"
-    name: Annotated[str | None, Option(metavar="NAME", show_default="MODEL, of a folder its name", help="The name of the model in requests.")] = None
+    name: Annotated[str | None, Option(metavar="NAME", show_default="MODEL, or its folder", help="The model in requests.")] = None
     max_requests: Annotated[int, Option(min=1, metavar="N", help="Requests answered at the same time; others get status 429.")] = 256
     max_tokens: Annotated[int, Option(min=1, metavar="N", help="The most tokens of a text; also the default.")] = 4_096
     max_choices: Annotated[int, Option(min=1, metavar="N", help="The most texts of a request: prompts times `n`.")] = 16

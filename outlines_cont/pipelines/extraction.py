@@ -246,8 +246,8 @@ def check_destination(path: Path, source: Path | None, *, resume: bool, overwrit
     """Raise `SetupError` if `path` cannot be the output for `source` (None for a stream), or exists, before anything runs."""
     if resume and overwrite:
         raise SetupError(
-            "expected `resume=True` (--resume) or `overwrite=True` (--overwrite), got both. The first keeps what the output holds, the other "
-            "does not."
+            "expected `resume=True` (--resume) or `overwrite=True` (--overwrite), got both. The first keeps what the output holds, the "
+            "other does not."
         )
     check_output(path, source, resume=resume, overwrite=overwrite, suffixes=(*LINES_SUFFIXES, *TABLE_SUFFIXES))
     lines = lines_path(path)

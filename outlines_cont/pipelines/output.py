@@ -136,7 +136,8 @@ def check_output(
         raise SetupError(f"expected an output other than the input, got {str(path)!r} for both")
     if mode is not None and not (resume or overwrite):
         raise SetupError(
-            f"the output {str(path)!r} exists. Resume with `resume=True` (--resume), replace it with `overwrite=True` (--overwrite), or name another file."
+            f"the output {str(path)!r} exists. Resume with `resume=True` (--resume), replace it with `overwrite=True` (--overwrite), or "
+            "name another file."
         )
     if not (os.access(folder, os.W_OK | os.X_OK) if mode is None else os.access(path, os.W_OK)):
         place = f"the folder {str(folder)!r}" if mode is None else repr(str(path))

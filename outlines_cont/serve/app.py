@@ -316,7 +316,9 @@ def run(model: Any, name: str, *, host: str, port: int, limits: ServerLimits, ap
     try:
         listening = socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
-        raise SetupError(f"expected an address that is free to listen on, got {host!r} with port {port}: {error}") from error
+        raise SetupError(
+            f"expected an address that is free to listen on, got {host!r} with port {port}: {error}"
+        ) from error
     with listening, suppress(KeyboardInterrupt):
         shown = f"[{host}]" if ":" in host else host
         log.info("serving %r at http://%s:%d/v1, and a page to try it at /", name, shown, listening.getsockname()[1])

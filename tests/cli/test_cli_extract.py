@@ -177,7 +177,7 @@ def test_a_record_that_is_cut_is_an_error_that_says_what_to_do(saved_model: Path
 
     errors = [line["error"] for line in lines_of(result.stdout)]
     assert {"IncompleteOutput"} == {error["type"] for error in errors}
-    assert "Raise --max-tokens" in errors[0]["message"]
+    assert "Raise `max_tokens` (--max-tokens)" in errors[0]["message"]
     assert result.exit_code == 1
 
 
@@ -226,7 +226,7 @@ def test_a_template_makes_the_prompt(saved_model: Path, folder: Path) -> None:
         (["in.jsonl", "-s", "schema.json", "-o", "no/such/out.jsonl"], "Make the folder 'no/such' first"),
         (["in.jsonl", "-s", "schema.json", "-o", "."], "is a folder"),
         (["in.jsonl", "-s", "schema.json", "-o", "in.jsonl", "--overwrite"], "got 'in.jsonl' for both"),
-        (["in.jsonl", "-s", "schema.json", "-o", "old.jsonl"], "--resume, replace it with --overwrite"),
+        (["in.jsonl", "-s", "schema.json", "-o", "old.jsonl"], "(--resume), replace it with `overwrite=True` (--overwrite)"),
         (["in.jsonl", "-s", "schema.json", "-o", "old.jsonl", "--resume", "--overwrite"], "got both"),
         (["in.jsonl", "-s", "schema.json", "--resume"], "expected --output"),
         (["in.jsonl", "-s", "schema.json", "-o", "old.jsonl", "--resume"], "not a line of one"),

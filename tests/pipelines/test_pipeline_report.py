@@ -208,6 +208,20 @@ def test_a_pipeline_writes_records_a_report_and_how_far_it_has_come(folder: Path
     assert "message 0" in (folder / "r.html").read_text()
 
 
+@pytest.mark.usefixtures("folder")
+def test_the_progress_of_a_pipeline_that_is_interrupted_ends() -> None:
+    seen: list[Progress] = []
+
+    def report(progress: Progress) -> None:
+        seen.append(progress)
+        if not progress.is_over:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pipelines.run("in.jsonl", pipelines.Extractor(random_model("llama"), SCHEMA), "out.jsonl", on_progress=report)
+    assert [progress.is_over for progress in seen] == [False, True]
+
+
 def test_a_pipeline_is_gone_on_with_by_the_same_extractor_only(folder: Path) -> None:
     made = pipelines.Extractor(random_model("llama"), SCHEMA)
     pipelines.run("in.jsonl", made, "out.jsonl")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,6 +13,12 @@ import time
 from typing import Any
 
 import httpx
+import pytest
+
+from outlines_cont import models
+from outlines_cont.pipelines.outcome import SetupError
+from outlines_cont.serve.app import run
+from outlines_cont.serve.limits import ServerLimits
 
 _WIDE = {"type": "object", "properties": {f"key{i}": {"type": ["string", "integer", "null"]} for i in range(400)}}
 _TOO_MUCH: list[tuple[dict[str, Any], str]] = [
@@ -24,15 +31,13 @@ _TOO_MUCH: list[tuple[dict[str, Any], str]] = [
 
 
 def test_the_command_serves_and_ends() -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     limits = ["--max-choices", "2", "--max-body-bytes", "20000", "--max-schema-work", "2000", "--max-mask-work", "300"]
-    command = [sys.executable, "-m", "outlines_cont.cli", "serve", "--port", str(port), "--name", "ours", *limits]
+    command = [sys.executable, "-m", "outlines_cont.cli", "serve", "--port", "0", "--name", "ours", *limits]
     environment = os.environ | {"OUTLINES_CONT_API_KEY": "secret"}
-    url, key = f"http://127.0.0.1:{port}", {"Authorization": "Bearer secret"}
+    key = {"Authorization": "Bearer secret"}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         try:
+            url = _printed_url(process)
             _wait_for(url, process)
             assert httpx.get(f"{url}/v1/models").status_code == 401
             body: Any = {
@@ -60,6 +65,22 @@ def test_the_command_serves_and_ends() -> None:
     assert "POST /v1/completions 200" in logged
     assert "secret" not in logged
     assert "Due" not in logged
+
+
+def _printed_url(process: Any) -> str:
+    """Return the address that the server prints, without what follows the port."""
+    for line in process.stderr:
+        found = re.search(r"serving 'ours' at (http://127\.0\.0\.1:[1-9][0-9]*)/v1", line)
+        if found is not None:
+            return found[1]
+    raise AssertionError("the server has ended without printing its address")
+
+
+def test_a_port_that_is_in_use_is_one_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with pytest.raises(SetupError, match=f"free to listen on, got '127.0.0.1' with port {port}: .*in use"):
+            run(models.tiny(), "ours", host="127.0.0.1", port=port, limits=ServerLimits(), api_key=None)
 
 
 def _wait_for(url: str, process: Any) -> None:
