@@ -209,6 +209,7 @@ def _unreadable(text: str, error: Exception) -> GrammarError:
     first, *context = (str(error).strip() or type(error).__name__).splitlines()
     context = shown.splitlines() or context
     problem = first.replace(f" in {_SOURCE}", "").rstrip(" :.")
+    problem = re.sub("^Rule (?='[A-Z_])", "terminal ", problem)  # Lark names both a rule
     advice = "Correct it at the caret" if any(line.strip() == "^" for line in context) else "Correct the grammar"
     if _is_quoted_wrongly(text, error):
         advice = "Strings take double quotes: write \"x\", not 'x'"

@@ -45,7 +45,7 @@ from outlines_cont.pipelines.calibration import Calibration, agreement, value_lo
 from outlines_cont.pipelines.columns import RecordColumns, extracted, shape_of
 from outlines_cont.pipelines.extraction import Extraction, Tally
 from outlines_cont.pipelines.outcome import Failure, InputFormat, Outcome, RowError, ShowValue, Usage
-from outlines_cont.pipelines.prompt_template import DEFAULT_SOURCE, MakePrompt, PromptTemplate, RowPrompt
+from outlines_cont.pipelines.prompt_template import CHAT_SOURCE, DEFAULT_SOURCE, MakePrompt, PromptTemplate, RowPrompt
 from outlines_cont.pipelines.ray_workers import WorkerOptions
 from outlines_cont.pipelines.reading import RowSource
 from outlines_cont.pipelines.record_schema import RecordSchema
@@ -187,7 +187,7 @@ class Extractor:
         model: the model.
         schema: the schema of records: a JSON Schema, a pydantic model or another type, or a `RecordSchema`.
         prompt: a Jinja template that may name `text`, any field of the row, `row` (all fields) and `schema`; or a function from the fields
-            of a row to a prompt.
+            of a row to a prompt. None shows the message, and with `chat` asks for JSON by the schema.
         chat: a conversation, to which the text of the template is the message of the user, and the record the reply; None for plain text.
         allow_missing: the fields that may be missing, None or blank in a row, as the template tests them (`{% if body %}`); True for all.
             A row without a value in any other that the template names fails.
@@ -332,7 +332,8 @@ class Extractor:
                     "allow_missing",
                 )
             return prompt, f"{getattr(prompt, '__module__', '')}.{getattr(prompt, '__qualname__', repr(prompt))}", []
-        template = prompt if isinstance(prompt, PromptTemplate) else PromptTemplate(prompt or DEFAULT_SOURCE)
+        default = DEFAULT_SOURCE if chat is None else CHAT_SOURCE
+        template = prompt if isinstance(prompt, PromptTemplate) else PromptTemplate(prompt or default)
         row_prompt = RowPrompt(template, self.text_field, self.schema.json_schema, allow_missing)
         needed = row_prompt.needed
         if chat is None:

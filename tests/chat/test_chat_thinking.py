@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Literal
 
 import pytest
@@ -136,6 +137,13 @@ def test_a_span_of_a_template_thinks() -> None:
     events = [*Template(source).stream(model, thinking=SHORT, rng=3)]
     assert "".join(event.text for event in events) == result.text
     assert "".join(event.text for event in events if event.is_thought)
+
+
+def test_an_extractor_with_a_chat_and_no_prompt_shows_the_schema() -> None:
+    model, schema = chat_model("Qwen3"), {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]}
+    extractor = pipelines.Extractor(model, schema, chat=Chat(model, template=QWEN3_REASONING))
+    prompt = str(extractor.prompt({"text": "one lamp"}))
+    assert re.search(r'JSON object that fits this schema: \{.*"enum".*\}\n\nMessage: one lamp<', prompt, re.DOTALL)
 
 
 def test_an_extractor_thinks_before_each_record() -> None:

@@ -139,7 +139,8 @@ def test_where_lalr_has_conflicts_keywords_are_still_no_names() -> None:
     ("text", "message"),
     [
         (grammars.INDENTED, "declared and has no pattern"),
-        ("start: x", "cannot be read"),
+        ("start: x", "rule 'x' used but not defined"),
+        ("start: OP", "terminal 'OP' used but not defined"),
         ("start: (", "cannot be read"),
         ("%import .secrets.KEY\nstart: KEY", "no file is ever read"),
         ("%import ..lib.x\nstart: x", "expects a name"),

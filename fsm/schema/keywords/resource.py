@@ -263,7 +263,7 @@ class Resources:
                 node = part_at(node, token)
             except KeyError as missing:
                 names = [shorten(name) for name in list(node)[:8]] if isinstance(node, dict) else []
-                near = f" There are {', '.join(names)}." if names else ""
+                near = f" The keys there are {', '.join(names)}." if names else ""
                 raise NoSuchPlace(
                     f"reference {shorten(reference)} leads nowhere: {shorten(missing.args[0])} is not there.{near} Correct it"
                 ) from None
