@@ -27,8 +27,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fsm import SchemaWarning, TokenFSM
 from outlines_cont.engine.engine import engine_of
+from outlines_cont.errors import OptionError
 from outlines_cont.events.event import StreamEvent
-from outlines_cont.pipelines.outcome import SetupError
 from outlines_cont.serve.answer import asked_chat, asked_completion
 from outlines_cont.serve.api_error import APIError, ErrorBody, api_error
 from outlines_cont.serve.choice import Answer, Choice
@@ -304,7 +304,7 @@ def run(model: Any, name: str, *, host: str, port: int, limits: ServerLimits, ap
     """Serve a model until Ctrl-C; then wait up to 30 s for the requests that are being answered.
 
     Raises:
-        SetupError: the address cannot be listened on, such as one whose port is in use.
+        OptionError: the address cannot be listened on, such as one whose port is in use.
     """
     import uvicorn
 
@@ -316,9 +316,8 @@ def run(model: Any, name: str, *, host: str, port: int, limits: ServerLimits, ap
     try:
         listening = socket.create_server((host, port), family=family, backlog=2048)
     except OSError as error:
-        raise SetupError(
-            f"expected an address that is free to listen on, got {host!r} with port {port}: {error}"
-        ) from error
+        told = f"expected an address that is free to listen on, got {host!r} with port {port}: {error}"
+        raise OptionError(told, "port") from error
     with listening, suppress(KeyboardInterrupt):
         shown = f"[{host}]" if ":" in host else host
         log.info("serving %r at http://%s:%d/v1, and a page to try it at /", name, shown, listening.getsockname()[1])

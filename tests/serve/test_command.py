@@ -16,7 +16,7 @@ import httpx
 import pytest
 
 from outlines_cont import models
-from outlines_cont.pipelines.outcome import SetupError
+from outlines_cont.errors import OptionError
 from outlines_cont.serve.app import run
 from outlines_cont.serve.limits import ServerLimits
 
@@ -79,7 +79,7 @@ def _printed_url(process: Any) -> str:
 def test_a_port_that_is_in_use_is_one_line() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with pytest.raises(SetupError, match=f"free to listen on, got '127.0.0.1' with port {port}: .*in use"):
+        with pytest.raises(OptionError, match=f"free to listen on, got '127.0.0.1' with port {port}: .*in use"):
             run(models.tiny(), "ours", host="127.0.0.1", port=port, limits=ServerLimits(), api_key=None)
 
 
