@@ -200,15 +200,16 @@ class Automaton:
     def next_state(self, state: int, data: bytes) -> int:
         """The state after reading `data`, or DEAD. Cost: some microseconds per byte at first, then a look-up."""
         position, size, node = 0, len(data), self.nodes[state]
+        all_moves, ids, read = self._moves, self._ids, self.derivatives.read
         while position < size and node is not EMPTY:
-            moves = self._moves.get(self._ids.get(node, DEAD))
+            moves = all_moves.get(ids.get(node, DEAD))
             if moves is None:
-                node, count = self.derivatives.read(node, data[position:])
+                node, count = read(node, data[position:] if position else data)
                 position += count
             else:
                 node = self.nodes[moves.get(data[position], DEAD)]
                 position += 1
-        return self.state_of(node) if self.is_alive(node) else DEAD
+        return self.state_of(node) if node.is_plain or self.is_alive(node) else DEAD
 
     def accepts(self, data: bytes) -> bool:
         """True when `data` belongs to the language."""

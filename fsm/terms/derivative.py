@@ -175,14 +175,17 @@ class Derivatives:
         Cost: less than `arcs` for a term that is reached once, such as each count of `x{0,200}`: only one target is made, of `&`, `~` and
         `|` by those of their operands.
         """
-        head, tail = nodes.first_and_rest(node)
-        while head.nullable and head.kind in _CHOICES and not self.first_bytes(head) >> text[0] & 1:
+        head, tail = node.args if node.kind is Kind.CONCAT else (node, EPSILON)
+        while True:
+            kind = head.kind
+            if kind is Kind.LITERAL or kind is Kind.REPEAT:
+                target, count = self._read_plainly(node, head, tail, text)
+                if count:
+                    return target, count
+            if not head.nullable or kind not in _CHOICES or self.first_bytes(head) >> text[0] & 1:
+                break
             node = tail
             head, tail = nodes.first_and_rest(node)
-        if head.kind is Kind.LITERAL or head.kind is Kind.REPEAT:
-            target, count = self._read_plainly(node, head, tail, text)
-            if count:
-                return target, count
         if len(text) == 1 and node in self._arcs:
             return self._target(node, text[0]), 1
         if tail is not EPSILON and (head.kind in _BOOLEAN or head.kind in _OF_WORDS):
@@ -215,7 +218,9 @@ class Derivatives:
             begin: bytes = head.args[0]
             if text.startswith(begin):
                 return tail, len(begin)
-            return nodes.concat(self._after(head, [], text), tail), len(text)
+            if not begin.startswith(text):
+                return EMPTY, len(text)
+            return nodes.concat(nodes.literal(begin[len(text) :]), tail), len(text)
         count = self._num_iterations(head, tail, text)
         if not count or head.args[1:] == (0, None):
             return node, count

@@ -217,7 +217,7 @@ class TokenFSM:
         self.automaton.check(state)
         token = self._token(token_id)
         target = self.automaton.next_state(state, token) if token else DEAD
-        if target == DEAD or not self._can_end(target):
+        if target == DEAD or (self._spelling is not None and not self._spelling.can_end(target)):
             raise TokenNotAllowed(str(self.explain(state, token_id)))
         if len(self._targets) >= self.max_targets:
             self._targets = {}
@@ -342,7 +342,7 @@ class TokenFSM:
     def _token(self, token_id: int) -> bytes | None:
         if type(token_id) is not int and not isinstance(token_id, int | np.integer):
             raise TypeError(f"expected one token id, an int, received {token_id!r}. Feed tokens one after the other.")
-        return self.vocabulary.spelled[token_id] if 0 <= token_id < len(self.vocabulary) else None
+        return self.vocabulary.spelled[token_id] if 0 <= token_id < len(self.vocabulary.spelled) else None
 
     def _make_key(self, state: int) -> Node:
         """Compute the term under which the mask of `state` is cached."""

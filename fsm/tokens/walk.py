@@ -126,6 +126,10 @@ class _NarrowWalk:
                 ends = read_words(self._trie, node, self.found, head.args[0].words, *head.args[1:])
             self._stack += [(end, tail, rest, left) for _, end, left in ends]
             return len(ends)
+        if kind is Kind.ALTERNATION and head.args[:-1] == (EPSILON,) and head.args[1].kind is Kind.LITERAL:
+            ends = _read_text(self._trie, node, head.args[1].args[0], self.found)  # an optional space
+            self._stack += [(node, tail, rest, below), *((end, tail, rest, left) for _, end, left in ends)]
+            return 1 + len(ends)
         after = self._then(tail, rest)
         if kind is Kind.FIELDS and head.is_plain:
             return self._read_fields(node, head, after)
