@@ -86,7 +86,7 @@ class Speculation:
 
     def note_draw(self) -> None:
         """Record the time of a draw without a forward."""
-        self.lengths.draws.last.append(self._lap())
+        self.lengths.draws.note(self._lap())
 
     def _lap(self) -> float:
         before, self._since = self._since, self.clock()

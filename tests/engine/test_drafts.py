@@ -7,6 +7,7 @@ import itertools
 import random
 import warnings
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -438,6 +439,16 @@ def test_where_nothing_is_right_a_token_is_drafted_in_every_sixteenth_forward() 
     assert {length for _, length in tries} == {1}
 
 
+@pytest.mark.parametrize(("cost", "longest"), [(0.1, 16), (0.5, 25), (1.0, 50), (9.0, 64)])
+def test_dear_tries_take_a_fiftieth_of_the_time_and_are_never_given_up(cost: float, longest: int) -> None:
+    probing, tries = Probing(), []
+    for step in range(1, 1000):
+        if probing.length(0.0, cost):
+            tries.append(step)
+            probing.note(False)
+    assert {later - earlier for earlier, later in pairwise(tries[6:])} == {longest}
+
+
 def test_a_probe_that_is_accepted_against_expectation_is_repeated_at_once() -> None:
     probing = Probing()
     lengths = [probing.length(0.1) for _ in range(4)]
@@ -532,6 +543,27 @@ def test_what_is_chosen_is_about_as_fast_as_the_best_fixed_length(
     machine = Machine(share, (1.0, wide, token, first, further, 0.0), seed)
     best = max(machine.rate(length) for length in range(LONGEST + 1))
     assert machine.run(3000) >= 0.75 * best
+
+
+@given(
+    st.lists(st.floats(0.0, 0.99), min_size=1, max_size=3), st.integers(1, 3), st.floats(0.0, 2.0), st.floats(0.0, 2.0), st.floats(0.0, 0.5)
+)
+def test_no_width_is_chosen_without_a_look_where_each_would_lose(
+    shares: list[float], num_pending: int, token: float, drafting: float, draw: float
+) -> None:
+    measured, drafted = DraftLengths("cpu"), DraftingCosts()
+    for num_tokens in [*range(1, 80)] * 3:
+        measured.forwards.note(num_tokens, 1.0 + token * num_tokens)
+    measured.draws.note(draw)
+    drafted.note(1, drafting)
+    costs = StepCosts(measured, len(shares), num_pending)
+    if not costs.width(drafted, [(share, num_pending) for share in shares]):
+        plain = measured.forwards.seconds(len(shares) * num_pending)
+        for length in range(1, 5):  # the search ends there, if none of these pays
+            gains = [sum(share**count for count in range(1, length + 1)) for share in shares]
+            wide = measured.forwards.seconds(len(shares) * (num_pending + length))
+            seconds = wide + max(gains) * draw + drafted.seconds(length)
+            assert (len(shares) + sum(gains)) / seconds <= 1.03 * len(shares) / plain * (1 + 1e-9)
 
 
 def test_costs_between_what_was_measured_are_on_a_line() -> None:

@@ -29,17 +29,21 @@ _FORGOTTEN = 0.97  # the weight of a median of drafts of some length after each 
 
 
 class RunningMedian:
-    """The last 9 numbers, and their median."""
+    """The last 9 numbers, and their median, which is read more often than numbers are noted; 0 if there are none."""
 
-    __slots__ = ("last",)
+    __slots__ = ("_last", "median")
 
     def __init__(self) -> None:
-        self.last: deque[float] = deque(maxlen=_NUM_KEPT)
+        self._last: deque[float] = deque(maxlen=_NUM_KEPT)
+        self.median = 0.0
 
-    @property
-    def median(self) -> float:
-        """The median; 0 if there are no numbers."""
-        return median(self.last) if self.last else 0.0
+    def __len__(self) -> int:
+        return len(self._last)
+
+    def note(self, number: float) -> None:
+        """Append a number."""
+        self._last.append(number)
+        self.median = median(self._last)
 
 
 class ForwardCosts:
@@ -62,12 +66,12 @@ class ForwardCosts:
         if size not in self._measured:
             self._measured[size] = RunningMedian()
             self._sizes = sorted(self._measured)
-        self._measured[size].last.append(seconds)
+        self._measured[size].note(seconds)
 
     def num_below(self, num_tokens: int) -> int:
         """Return the number of recorded forwards of at most `num_tokens` tokens."""
         size = _size(num_tokens)
-        return sum(len(self._measured[other].last) for other in self._sizes if other <= size)
+        return sum(len(self._measured[other]) for other in self._sizes if other <= size)
 
     def seconds(self, num_tokens: int) -> float:
         """Return the estimated seconds of a forward, in arbitrary units as long as none was recorded.
@@ -82,7 +86,7 @@ class ForwardCosts:
         if at == len(self._sizes) or self._sizes[at] != size:
             return self._between(self._sizes, size)
         measured = self._measured[size]
-        if len(measured.last) < _FEW_MEASURED and len(self._sizes) > 1:
+        if len(measured) < _FEW_MEASURED and len(self._sizes) > 1:
             others = [*self._sizes[:at], *self._sizes[at + 1 :]]
             return min(measured.median, self._between(others, size))
         return min(self._measured[other].median for other in self._sizes[at : at + 3])
@@ -141,7 +145,7 @@ class DraftingCosts:
         """Record a draft of 1 token or more."""
         self._num_noted += 1
         median_of, _ = self._measured.get(num_tokens, (RunningMedian(), 0))
-        median_of.last.append(seconds)
+        median_of.note(seconds)
         self._measured[num_tokens] = median_of, self._num_noted
         self._fit()
 
@@ -152,7 +156,7 @@ class DraftingCosts:
     def _fit(self) -> None:
         """Fit a line to the medians by least squares, with a slope near that of a first token which costs two further ones."""
         points = [
-            (count, one.median, len(one.last) * _FORGOTTEN ** (self._num_noted - noted))
+            (count, one.median, len(one) * _FORGOTTEN ** (self._num_noted - noted))
             for count, (one, noted) in self._measured.items()
         ]
         total = sum(weight for _, _, weight in points)

@@ -28,8 +28,10 @@ _SHORTEST = 1e-9
 _NO_BETTER = 4
 # This many forwards without a draft are measured first.
 _NUM_PLAIN = 2
-# Where no draft pays, one is made after so many forwards, twice as many after each that is rejected, to measure the rate again.
-_FIRST_PATIENCE, _LONGEST_PATIENCE = 4, 16
+# Where no draft pays, one is made after so many forwards, twice as many after each that is rejected, to measure the rate again: up to
+# the first longest number, up to the second where these drafts would take more than this share of the time.
+_FIRST_PATIENCE, _LONGEST_PATIENCES = 4, (16, 64)
+_PROBE_SHARE = 0.02
 # Such a draft has at most this many tokens, of which the last is accepted with at least this probability.
 _LONGEST_PROBE, _LIKELY = 6, 0.5
 
@@ -79,15 +81,19 @@ class Probing:
         self._num_tried += 1
         self._num_accepted += is_accepted
 
-    def length(self, share: float) -> int:
-        """Return the length of the draft to try in this step, where tokens are accepted at a rate of `share`; mostly 0."""
+    def length(self, share: float, cost: float = 0.0) -> int:
+        """Return the length of the draft to try in this step, where tokens are accepted at a rate of `share`; mostly 0.
+
+        `cost` is that of one draft token, in forwards without drafts.
+        """
         is_surprising = self._is_measuring and share < _LIKELY and self._num_accepted > _LIKELY * self._num_tried
         self._skipped += 1
         self._is_measuring = is_surprising or self._skipped >= self._patience
         if not self._is_measuring:
             return 0
         if not is_surprising:
-            self._patience = min(2 * self._patience, _LONGEST_PATIENCE)
+            shortest, longest = _LONGEST_PATIENCES
+            self._patience = min(2 * self._patience, max(shortest, min(int(cost / _PROBE_SHARE), longest)))
         self._skipped = self._num_tried = self._num_accepted = 0
         return longest_likely(share, _LIKELY, _LONGEST_PROBE)
 
@@ -155,6 +161,10 @@ class StepCosts:
             return 0
         draw, best = self._measured.draws.median, 0
         best_rate = self._num_rows / max(self._forward(self.num_pending), _SHORTEST)
+        self._best, self._rate = 0, best_rate
+        most = self._num_rows + sum(_expected(share, LONGEST) for share, _ in rows)
+        if most <= best_rate * _MARGIN * (self._forward(self.num_pending + 1) + drafting.seconds(1)):
+            return 0  # not even if wider forwards and further tokens cost nothing more
         for width in range(self.num_pending, self.num_pending + LONGEST + 1):
             lengths = [min(width - num_pending, LONGEST) for _, num_pending in rows]
             gains = [_expected(share, length) for (share, _), length in zip(rows, lengths, strict=True)]
@@ -166,6 +176,11 @@ class StepCosts:
                 break
         self._best, self._rate = best, best_rate
         return best
+
+    def probe_cost(self, drafting: DraftingCosts) -> float:
+        """Return what one draft token costs, in forwards without drafts."""
+        plain = max(self._forward(self.num_pending), _SHORTEST)
+        return (drafting.seconds(1) + self._forward(self.num_pending + 1)) / plain - 1
 
     def pays(self, drafting: DraftingCosts, width: int, chances: Iterable[float]) -> bool:
         """Return whether one more token of some rows pays in a forward of `width`; `chances` are those that each is accepted.

@@ -261,7 +261,7 @@ def set_lengths(requests: Sequence[DraftRequest], shares: Sequence[float]) -> li
     if width:
         record.probing.reset()
     else:
-        length = record.probing.length(max(share for _, share in wanted))
+        length = record.probing.length(max(share for _, share in wanted), costs.probe_cost(record.costs))
         width, costs.is_probe = costs.num_pending + length if length else 0, True
     for request, share in wanted:
         request.length = min(max(width - request.row.num_pending, 0), longest_likely(share, _FEW, LONGEST))
