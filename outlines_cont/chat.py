@@ -590,7 +590,9 @@ class _ToolChoice:
         tools = chat._format.tools
         names = [tool.name for tool in tools]
         if isinstance(self.choice, list | tuple):
-            is_known = {*self.choice} - {"auto"} <= {*names} and {*self.choice} != {"auto"} and bool(self.choice)
+            is_known = all(name in ["auto", *names] for name in self.choice) and any(
+                name in names for name in self.choice
+            )
             check("tool_choice", self.choice, is_known, f"a list of {', '.join(map(repr, ['auto', *names]))}")
             return tuple(tool for tool in tools if tool.name in self.choice)
         known = ["auto", "none", *(["required", *names] if tools else ())]

@@ -12,6 +12,7 @@ Defaults that the command line and Python share: `DEFAULT_MAX_TOKENS`, and `num_
 from __future__ import annotations
 
 import math
+import operator
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
@@ -93,6 +94,14 @@ def is_int(value: object, least: int | None = None, most: int | None = None) -> 
     return (least is None or value >= least) and (most is None or value <= most)
 
 
+def index_of(value: object) -> int | None:
+    """Return the int that a value is as an index, such as an int of NumPy; None for a bool, and for what is no index."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
 def check_int(option: str, value: T, least: int, *, is_optional: bool = False) -> T:
     """Return a value; raise `OptionError` for anything but an int of `least` or more, or None where `is_optional`."""
     holds = is_int(value, least) or (is_optional and value is None)
@@ -148,6 +157,16 @@ def check_draft(draft: T) -> T:
             "draft",
         )
     return draft
+
+
+def checked_path(option: str, path: str | os.PathLike[str]) -> Path:
+    """Return a path; raise `OptionError` for what cannot be one."""
+    try:
+        name = os.fsencode(path)
+    except (TypeError, UnicodeEncodeError):
+        name = b"\0"
+    check(option, path, b"\0" not in name, "a path")
+    return Path(os.fsdecode(name))
 
 
 def file_text(path: str | os.PathLike[str], what: str, error: Callable[[str], Exception]) -> str:

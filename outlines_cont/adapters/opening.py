@@ -17,7 +17,7 @@ from fsm import Expression, TokenFSM
 from fsm.automaton.checker import checks_of
 from fsm.schema.value_check import DISTINCT_KEYS
 from outlines_cont.adapters.processor import AllowedTokens, ConstraintProcessor, RowMasks
-from outlines_cont.checks import is_int, knows_its_options
+from outlines_cont.checks import index_of, is_int, knows_its_options
 from outlines_cont.errors import MissingEOS, OptionError, shortened
 from outlines_cont.models.tokenizer.tokenizer import open_backend
 from outlines_cont.policies.constraint import vocabulary_of
@@ -197,9 +197,11 @@ def _read(tokenizer: Any, ends: tuple[int, ...] | None, vocab_size: int | None) 
 
 def _ids(eos_token_ids: int | Sequence[int]) -> tuple[int, ...]:
     given = list(eos_token_ids) if isinstance(eos_token_ids, Iterable) else [eos_token_ids]
-    if not given or not all(hasattr(item, "__index__") for item in given):
+    found = [index_of(item) for item in given]
+    ids = {index for index in found if index is not None}
+    if not found or None in found:
         raise OptionError(
             f"expected a token id or some of them as `eos_token_ids`, such as `model.generation_config.eos_token_id`, got {given}",
             "eos_token_ids",
         )
-    return tuple(sorted({int(item) for item in given}))
+    return tuple(sorted(ids))

@@ -20,14 +20,13 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
-from operator import index
 from typing import Any, Literal, Self, overload
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import torch
 
 from fsm import Expression
-from outlines_cont.checks import check, check_int, check_model, is_int
+from outlines_cont.checks import check, check_int, check_model, checked_bool, index_of, is_int
 from outlines_cont.conversation.content import Content, checked_ids, checked_mask, checked_sampler, drawn, given_row
 from outlines_cont.conversation.rotary import Rotary
 from outlines_cont.engine.drawing.kept_logits import MAX_KEPT_BYTES, KeptLogits
@@ -274,6 +273,7 @@ class Conversation:
             OptionError: `n` is not an int, 1 or more.
         """
         check_int("n", n, 1, is_optional=True)
+        checked_bool(same, "same")
         with self._executor.lock:
             forks = [self._fork(same) for _ in range(1 if n is None else n)]
         return forks[0] if n is None else forks
@@ -356,6 +356,7 @@ class Conversation:
             StateFileError: the folder does not exist, or `path` is a folder.
             OSError: the file cannot be written.
         """
+        checked_bool(kv, "kv")
         with self._executor.lock:
             state, constraint = self.state, self._open().constraint
         start = None if constraint.state is None else constraint.start
@@ -658,19 +659,20 @@ def _batched(scores: torch.Tensor | None) -> torch.Tensor | None:
 
 
 def _count(value: Any, name: str, most: int) -> int:
-    is_index = not isinstance(value, bool) and hasattr(value, "__index__")
-    check(name, value, is_index and 0 <= index(value) <= most, f"an int from 0 to {most}", "Nothing has changed.")
-    return index(value)
+    count = index_of(value)
+    check(name, value, count is not None and 0 <= count <= most, f"an int from 0 to {most}", "Nothing has changed.")
+    assert count is not None
+    return count
 
 
 def _indices(at: Any, length: int) -> list[int]:
     if isinstance(at, slice):
         return list(range(length)[at])
-    items = list(at) if isinstance(at, range) else [at]
-    for item in items:
-        if isinstance(item, bool) or not hasattr(item, "__index__") or not -length <= index(item) < length:
-            raise IndexError(f"expected the index of one of {length} tokens, or a range of them, as `at`, got {at!r}")
-    return [index(item) % length for item in items]
+    found = [index_of(item) for item in (at if isinstance(at, range) else [at])]
+    known = [index for index in found if index is not None and -length <= index < length]
+    if len(known) < len(found):
+        raise IndexError(f"expected the index of one of {length} tokens, or a range of them, as `at`, got {at!r}")
+    return [index % length for index in known]
 
 
 @dataclass(eq=False, repr=False)

@@ -332,8 +332,9 @@ class Extractor:
                     "allow_missing",
                 )
             return prompt, f"{getattr(prompt, '__module__', '')}.{getattr(prompt, '__qualname__', repr(prompt))}", []
-        default = DEFAULT_SOURCE if chat is None else CHAT_SOURCE
-        template = prompt if isinstance(prompt, PromptTemplate) else PromptTemplate(prompt or default)
+        if prompt is None or (isinstance(prompt, str) and not prompt):
+            prompt = DEFAULT_SOURCE if chat is None else CHAT_SOURCE
+        template = prompt if isinstance(prompt, PromptTemplate) else PromptTemplate(prompt)
         row_prompt = RowPrompt(template, self.text_field, self.schema.json_schema, allow_missing)
         needed = row_prompt.needed
         if chat is None:

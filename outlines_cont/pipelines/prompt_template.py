@@ -16,7 +16,7 @@ from jinja2.environment import Template
 
 import fsm
 from outlines_cont.checks import did_you_mean, file_text
-from outlines_cont.errors import BudgetError
+from outlines_cont.errors import BudgetError, shortened
 from outlines_cont.jinja_sandbox import BoundedSandbox, TemplateBudget, rendered
 from outlines_cont.pipelines.outcome import RowError, SetupError, TemplateError, listed, plain
 
@@ -54,6 +54,8 @@ class PromptTemplate:
         max_characters: int = MAX_CHARACTERS,
         max_seconds: float = MAX_SECONDS,
     ) -> None:
+        if not isinstance(source, str):
+            raise SetupError(f"expected a text as {origin}, such as '{{{{ text }}}}', got {shortened(repr(source))}")
         try:
             tree = _SANDBOX.parse(source)
             self.names = frozenset(meta.find_undeclared_variables(tree) - set(_SANDBOX.globals))

@@ -49,7 +49,10 @@ class RecordSchema:
             except (ValueError, RecursionError) as error:
                 raise SetupError(f"expected a JSON Schema, got a text that is not JSON: {error}") from error
         if isinstance(schema, dict | bool):
-            return cls(schema, _compact(schema), unchanged)
+            try:
+                return cls(schema, _compact(schema), unchanged)
+            except (TypeError, ValueError, RecursionError) as error:
+                raise SetupError(f"expected a JSON Schema, got a dict that JSON cannot hold: {error}") from error
         shown = repr(schema if source is None else source)
         if isroutine(schema):  # pydantic would describe the arguments of a function, and call it
             raise SetupError(f"expected a pydantic model or another type as {shown}, got the function {schema!r}")

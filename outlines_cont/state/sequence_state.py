@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from transformers import DynamicCache
 
-from outlines_cont.checks import check, check_int, check_model, checked_bool, is_int
+from outlines_cont.checks import check, check_int, check_model, checked_bool, checked_path, index_of, is_int
 from outlines_cont.errors import BatchMismatch, ContextLengthError, ModelMismatch, OptionError, SampleMismatch
 from outlines_cont.inspector.page import page
 from outlines_cont.interfaces import LanguageModel, Tokenizer
@@ -302,14 +302,15 @@ class SequenceState(StateViews):
                 the entropy, the probability that the constraint has removed, and why. 0 needs no logits.
 
         Raises:
-            OptionError: `top` is not an int from 0 to 1,000.
+            OptionError: `top` is not an int from 0 to 1,000, or `path` is not a path.
             OSError: the file cannot be written.
 
         Cost: a pass over the tokens. With `top` one forward over the last 2,000 tokens of all rows together; see `inspection`.
         """
         check("top", top, is_int(top, 0, 1000), "a number of tokens from 0 to 1000")
+        file = checked_path("path", path)
         self._score()
-        Path(path).write_text(page(inspection(self.model, self.rows, top)), encoding="utf-8")
+        file.write_text(page(inspection(self.model, self.rows, top)), encoding="utf-8")
 
     def detach_cache(self) -> SequenceState:
         """Return the state without keys, values and logits; continued, all its tokens are fed again."""
@@ -524,8 +525,9 @@ def _seed(seeds: list[int]) -> int | tuple[int, ...]:
 
 
 def _pair(item: Any) -> tuple[int, int]:
-    if isinstance(item, tuple) and len(item) == 2 and all(hasattr(part, "__index__") for part in item):
-        return int(item[0]), int(item[1])
+    found = [index_of(part) for part in item] if isinstance(item, tuple) else []
+    if len(found) == 2 and found[0] is not None and found[1] is not None:
+        return found[0], found[1]
     raise IndexError(f"expected a pair (batch index, sample index) for each row, got {item!r}")
 
 

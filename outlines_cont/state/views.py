@@ -8,7 +8,6 @@ not fed yet are computed), texts, results, spans, finish reasons, and how a stat
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -16,6 +15,7 @@ from typing import Any
 
 import torch
 
+from outlines_cont.checks import index_of
 from outlines_cont.immutable import Immutable
 from outlines_cont.inspector.page import frame, page
 from outlines_cont.interfaces import LanguageModel, Tokenizer
@@ -91,8 +91,10 @@ def _check_arity(holds: bool, key: Any, batch_size: int, num_samples: int) -> No
 def _part(part: Any, key: Any, batch_size: int, num_samples: int) -> int | slice:
     if isinstance(part, slice):
         return part
-    _check_arity(not isinstance(part, bool) and hasattr(part, "__index__"), key, batch_size, num_samples)
-    return operator.index(part)
+    index = index_of(part)
+    _check_arity(index is not None, key, batch_size, num_samples)
+    assert index is not None
+    return index
 
 
 def _indices(part: int | slice, size: int, axis: str) -> range:

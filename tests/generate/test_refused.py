@@ -24,18 +24,22 @@ import outlines_cont
 from outlines_cont import (
     BatchedExecutor,
     Branch,
+    Chat,
     Engine,
     Guidance,
     SequenceState,
     Template,
+    Thinking,
     Tokens,
     TokenSet,
     TokenStream,
+    adapters,
     continuous,
     control,
     engine_of,
     generate,
     models,
+    pipelines,
     policies,
     samplers,
 )  # fmt: skip
@@ -309,6 +313,7 @@ def test_a_bias_is_bounded_for_every_token(make: Callable[..., Any]) -> None:
         ("temperature", 0, lambda value: _asked(temperature=value)),
         ("max_retries", 0, lambda value: generate.json(random_model(), {"enum": [1]}, max_retries=value)),
         ("max_rows", 1, lambda value: Engine(random_model(), max_rows=value)),
+        ("kept_logits_bytes", 0, lambda value: BatchedExecutor(random_model(), kept_logits_bytes=value)),
         ("max_batch_tokens", 1, lambda value: Engine(random_model(), max_batch_tokens=value)),
         *(
             (name, 1, lambda value, name=name: control.Budget(**{name: value}))
@@ -350,6 +355,14 @@ def _calls() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, A
     text = generate.text(model)
     state = continuous(text)("the name", max_tokens=2)
     state.save(saved := io.BytesIO())
+    written = continuous(generate.json(model, {"const": {"a": 1}}))("x")
+    executor = BatchedExecutor(model)
+    conversation = executor.create("abc")
+    executor.infer()
+
+    async def script() -> None:
+        await control.gen(max_tokens=1)
+
     logits = torch.zeros(VOCAB_SIZE)
     numbers = {"temperature": 1.0, "top_k": 3, "top_p": 0.5, "min_p": 0.1, "typical_p": 0.5, "top_a": 0.1}
     penalties = {"logit_bias": {1: 1.0}, "repetition_penalty": 1.0, "frequency_penalty": 0.0, "presence_penalty": 0.0}
@@ -402,7 +415,54 @@ def _calls() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, A
         "Tokens.of": (Tokens.of, ("x",), {"special": False}),
         "Budget": (control.Budget, (), {"tokens": 3, "forks": 2, "seconds": 1.0}),
         "Template": (Template, ("a",), {}),
-        "BatchedExecutor": (BatchedExecutor, (model,), {}),
+        "Template.run": (
+            Template("{{ x }}{{ gen('a', max_tokens=1) }}").run,
+            (model,),
+            {"x": "a", "rng": 1, "sampler": None, "budget": None},
+        ),
+        "rows": (Template("{{ gen('a', max_tokens=1) }}").run, (model, [{}]), {"state": None, "rng": None}),
+        "BatchedExecutor": (BatchedExecutor, (model,), {"seed": 1, "kept_logits_bytes": 0}),
+        "create": (executor.create, ("a",), {"seed": 1}),
+        "load a conversation": (executor.load, ("/nonexistent/x",), {}),
+        "save a conversation": (conversation.save, ("/nonexistent/x",), {"kv": True}),
+        "prompt": (lambda *a: executor.create("a").prompt(*a), ("a",), {}),
+        "constrain": (lambda *a: executor.create("a").constrain(*a), ("a",), {}),
+        "logits": (conversation.logits, (-1,), {}),
+        "sample": (conversation.sample, (None,), {"mask": None, "scores": None}),
+        "fork a conversation": (lambda n, same: executor.create("a").fork(n, same=same), (2,), {"same": False}),
+        "rewind a conversation": (lambda *a: executor.create("ab").rewind(*a), (1,), {}),
+        "rewind_to": (conversation.rewind_to, (conversation.mark(),), {}),
+        "drop": (lambda *a: executor.create("abc").drop(*a), (1, 2, "recompute"), {}),
+        "control.run": (control.run, (model, script, "a"), {"rng": 1, "sampler": None, "budget": None, "shared": None, "policies": ()}),
+        "control.start": (control.start, (model, script, "a"), {"rng": 1, "budget": None}),
+        "fixed": (lambda text: control.run(model, lambda: control.fixed(text), "a", check=True), ("x",), {}),
+        "control.fork": (lambda count: control.run(model, lambda: control.fork(count), "a"), (2,), {}),
+        "gen": (
+            lambda **o: control.run(model, lambda: control.gen(**o), "a"),
+            (),
+            {"max_tokens": 1, "stop_at": "x", "name": "a", "draft": None},
+        ),
+        "gen regex": (lambda regex: control.run(model, lambda: control.gen(regex=regex), "a"), ("a",), {}),
+        "gen choice": (lambda choice: control.run(model, lambda: control.gen(choice=choice), "a"), (["a"],), {}),
+        "gen json": (lambda json: control.run(model, lambda: control.gen(json=json), "a"), ({"const": 1},), {}),
+        "Thinking": (Thinking, (), {"begin": "a", "end": "b", "max_tokens": 3, "sampler": None}),
+        "thinking": (generate.text, (model,), {"thinking": None}),
+        "Chat": (Chat, (TINY,), {}),
+        "user": (Chat(TINY).user, ("a",), {}),
+        "system": (Chat(TINY).system, ("a",), {}),
+        "assistant": (Chat(TINY).user("a").assistant, (None,), {"max_tokens": 1, "rng": 1, "tools": None, "tool_choice": "auto"}),
+        "tool": (Chat(TINY).user("a").tool, ("a",), {}),
+        "Extractor": (
+            pipelines.Extractor,
+            (model, {"const": 1}, "{{ text }}"),
+            {"max_tokens": 1, "batch_size": 1, "samples": 0, "seed": 0},
+        ),
+        "logits_processor": (adapters.logits_processor, (fsm.regex("a"), TINY.tokenizer), {"eos_token_ids": None, "vocab_size": None}),
+        "alternatives": (written.alternatives, ("",), {"max_prefixes": 3}),
+        "probabilities": (generate.choice(model, ["a", "b"]).probabilities, ("a",), {}),
+        "index": (state.__getitem__, (slice(0, 1),), {}),
+        "crop": (state.crop, (slice(0, 1),), {}),
+        "inspect": (state.inspect, ("/nonexistent/x",), {"top": 0}),
         "fsm.regex": (fsm.regex, ("a",), {}),
         "fsm.choice": (fsm.choice, (["a"],), {}),
         "fsm.json_schema": (fsm.json_schema, ({"type": "integer"},), {}),
@@ -430,11 +490,14 @@ def _is_explained(error: Exception) -> bool:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("name", CALLS)
-def test_a_value_of_any_other_type_is_taken_or_refused_with_a_sentence_wherever_it_stands(name: str) -> None:
+def test_a_value_of_any_other_type_is_taken_or_refused_with_a_sentence_wherever_it_stands(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # some of the values are paths
     call, positions, options = CALLS[name]
     raw = []
     for place in (*range(len(positions)), *options):
-        for wrong in WRONG if name.startswith("fsm.") or name == "fork" else WRONG + ODD:
+        for wrong in WRONG if name.startswith(("fsm.", "fork")) else WRONG + ODD:
             args, named = [*positions], dict(options)
             (args if isinstance(place, int) else named)[place] = wrong  # type: ignore[call-overload]
             try:
