@@ -205,6 +205,7 @@ class Engine:
             if self._recovery.checkpoint is None:  # else this thread is in a step
                 with self._recovery:
                     self._scheduler.remove_cancelled()
+                self._account()  # which lets go of the job, and of the keys and values of its rows that had ended
 
     def advance(self, job: Job) -> None:
         """Take a step for all jobs, unless this job is over when the lock is acquired."""
@@ -469,9 +470,13 @@ class Engine:
         self._speculation.keep(())
 
     def _count(self, seconds: float) -> None:
-        """Add the work of the step to all counters, and remove the jobs that are over."""
+        """Count the step, and its work."""
         self._stats.steps += 1
         self._stats.seconds += seconds
+        self._account()
+
+    def _account(self) -> None:
+        """Add the work of the jobs to all counters, and remove those that are over."""
         scheduler, work = self._scheduler, Meter()
         scheduler.counts.move(work)
         for job in scheduler.jobs:

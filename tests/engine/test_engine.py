@@ -135,6 +135,24 @@ def test_a_cancelled_call_lets_its_rows_go_at_once() -> None:
     assert continuous(generate.text(model))("a", max_tokens=3).shape[:2] == (1, 1)
 
 
+def _second(model: HuggingFaceModel, text: str) -> list[int]:
+    """The second token that a model writes."""
+    return [int(continuous(generate.text(model))(text, max_tokens=2).token_ids[0, 0, -1])]
+
+
+def test_a_cancelled_call_holds_no_row_that_had_ended() -> None:
+    model = from_transformers(random_network("llama"), FakeTokenizer())
+    with model.meter() as meter:
+        stream = generate.text(model).stream(TEXTS, max_tokens=50, stop_token_ids=_second(model, TEXTS[0]))
+        while engine_of(model).num_running != len(TEXTS) - 1:
+            next(stream)
+        stream.close()  # type: ignore[attr-defined]
+        del stream
+        gc.collect()
+        assert (engine_of(model).num_running, model.kv_store.nbytes) == (0, 0)
+    assert meter.sampled_tokens == engine_of(model).stats.work.sampled_tokens > 0
+
+
 def test_a_call_that_is_cancelled_while_another_thread_reads_lets_its_rows_go() -> None:
     model = random_model("llama")
     stream = generate.text(model).stream("the name", max_tokens=50)

@@ -395,7 +395,10 @@ def test_what_is_no_tool_is_refused(tool: Any, problem: str) -> None:
     assert problem in str(caught.value)
 
 
-@pytest.mark.parametrize("schema", [OPENAPI, {"swagger": "2.0", "definitions": {}}, {"tools": [TOOL]}, {"toolSpec": {}}], ids=str)
+NAMED = {"name": "f", "inputSchema": {}}
+
+
+@pytest.mark.parametrize("schema", [OPENAPI, {"swagger": "2.0", "definitions": {}}, {"tools": [TOOL]}, {"toolSpec": {}}, NAMED], ids=str)
 def test_what_is_around_schemas_is_no_schema(schema: Any) -> None:
     with pytest.raises(SchemaError, match="nothing in this schema rejects a value"):
         fsm.json_schema(schema)

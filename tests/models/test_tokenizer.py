@@ -62,6 +62,12 @@ def test_the_32k_vocabulary_is_read_exactly(kind: str, sentencepiece_32k: tuple[
     assert {i for i, token in enumerate(tokens) if token is None} == tokenizer.special_token_ids
 
 
+@pytest.mark.parametrize("text", ["unbelievably", " runs over the hills", "def f(x):\n    return [x] * 12", "naïve 日本語", "\U0001f980"])
+def test_the_32k_vocabulary_is_spelled_alike_by_each_library(text: str) -> None:
+    common, slow = (tokenizer_of(f"SentencePiece 32k in {name}") for name in ("mistral-common", "a slow tokenizer"))
+    assert common.encode_inside(text) == slow.encode_inside(text)
+
+
 def test_the_32k_vocabulary_has_text_for_control_pieces_that_llama_does_not_know(sentencepiece_32k: tuple[Tokens, list[int]]) -> None:
     tokens, eos_token_ids = sentencepiece_32k
     tokenizer = tokenizer_of("SentencePiece 32k in LlamaTokenizer")

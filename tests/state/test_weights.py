@@ -76,7 +76,9 @@ def _after(state: SequenceState, account: Account, name: str, value: Any, folder
     elif name == "resume":
         choose = continuous(generate.choice(model, ["yes", "red rose", "y"], force=False))
         cut = choose(state, max_tokens=value)
-        state, account = choose.resume(cut), account.written(_row(cut), model)
+        state = choose.resume(cut)
+        if _row(cut).finish_reason == "length":  # else nothing is written any more
+            account = account.written(_row(cut), model)
     elif name == "fail":
         state = continuous(generate.regex(model, _FORCED, sampler=drawing, policies=[Failing(value)]))(state)
     elif name == "add":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import copy
 import pickle
 import warnings
@@ -40,6 +41,15 @@ def refused(source: str, **options: Any) -> TemplateError:
     with pytest.raises(TemplateError) as caught:
         Template(source).run(MODEL, **options)
     return caught.value
+
+
+def test_a_run_leaves_nothing_in_the_context() -> None:
+    before = dict(contextvars.copy_context())
+    assert Template("{{ gen('a', max_tokens=1) }}").run(MODEL).captures
+    for _ in Template(">{{ gen('a', max_tokens=2) }}{{ gen('b', max_tokens=2) }}").stream(MODEL):
+        assert before == dict(contextvars.copy_context())
+    refused(">{{ gen('a', max_tokens=1) }}{{ 1 / 0 }}")
+    assert before == dict(contextvars.copy_context())
 
 
 # -- what is generated -------------------------------------------------------------------------------------------------
