@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from fsm.automaton.lazy_dfa import Automaton
+from fsm.errors import TokenNotAllowed
 from outlines_cont.checks import check, check_int
 from outlines_cont.errors import OptionError, located, shortened
 from outlines_cont.events.json_paths import byte_ranges
@@ -87,10 +88,17 @@ def _field(maker: PieceMaker, row: StateRow, path: str) -> Field:
     count = max(index for index, end in enumerate(ends) if end <= start and (end < start or index < len(tokens)))
     fsm = constraint.token_fsm
     at = fsm.state_before(data[: row.piece.healed]) if row.piece.healed else fsm.initial_state
-    for token_id in row.token_ids[row.piece.start : row.piece.start + count]:
-        at = fsm.next_state(at, token_id)
     before = data[ends[count] : start]
-    texts = scalar_texts(fsm.automaton, fsm.automaton.next_state(at, before), path)
+    try:
+        for token_id in row.token_ids[row.piece.start : row.piece.start + count]:
+            at = fsm.next_state(at, token_id)
+        texts = scalar_texts(fsm.automaton, fsm.automaton.next_state(at, before), path)
+    except TokenNotAllowed as error:
+        raise OptionError(
+            f"expected the generator that wrote the state as `generator`, got one that does not write "
+            f"{shortened(repr(data[:start].decode(errors='replace')))}. Pass the one whose schema is that of the state.",
+            "generator",
+        ) from error
     return Field(kept_tokens(row, row.piece.start + count), at, before, texts)
 
 

@@ -231,6 +231,8 @@ def test_a_loaded_state_is_told_who_wrote_it(tmp_path: Any) -> None:
     loaded = SequenceState.load(tmp_path / "state.safetensors", random_model())
     with pytest.raises(OptionError, match="pass the `generator`"):
         loaded.alternatives("kind")
+    with pytest.raises(OptionError, match="expected the generator that wrote the state as `generator`"):
+        loaded.alternatives("kind", generator=generate.json(random_model(), {"type": "integer"}))
     assert dict(loaded.alternatives("kind", generator=write)) == pytest.approx(dict(state.alternatives("kind")), rel=1e-9)
 
 

@@ -301,6 +301,12 @@ def test_rows_of_python_have_unions_as_values_and_tables_have_them_as_json(one: 
     }
 
 
+def test_a_record_that_is_no_object_is_a_column_and_its_agreement_too() -> None:
+    schema = columns_of({"type": "integer"}, has_agreement=True).schema()
+    assert "record" in schema.names
+    assert [member.name for member in schema.field("agreement").type] == ["record"]
+
+
 def test_columns_have_the_types_of_the_schema() -> None:
     table = columns_of(Order).table([Outcome(ORDER), Outcome(failure=Failure("ValueError", "no")), Outcome(ORDER)])
     types = {field.name: str(field.type) for field in table.schema}
