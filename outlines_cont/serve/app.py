@@ -308,9 +308,6 @@ def run(model: Any, name: str, *, host: str, port: int, limits: ServerLimits, ap
     """
     import uvicorn
 
-    warnings.simplefilter("ignore", SchemaWarning)  # of requests; `strict` makes them errors
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-    TokenFSM.max_mask_work = limits.max_mask_work
     app = make_app(model, name, limits=limits, api_key=api_key)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
@@ -318,6 +315,9 @@ def run(model: Any, name: str, *, host: str, port: int, limits: ServerLimits, ap
     except OSError as error:
         told = f"expected an address that is free to listen on, got {host!r} with port {port}: {error}"
         raise OptionError(told, "port") from error
+    warnings.simplefilter("ignore", SchemaWarning)  # of requests; `strict` makes them errors
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
+    TokenFSM.max_mask_work = limits.max_mask_work
     with listening, suppress(KeyboardInterrupt):
         shown = f"[{host}]" if ":" in host else host
         log.info("serving %r at http://%s:%d/v1, and a page to try it at /", name, shown, listening.getsockname()[1])
