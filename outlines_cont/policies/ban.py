@@ -157,7 +157,8 @@ def ban(
             `allow` accepts that one match.
         alternatives: for a row that takes the most probable token: at a position where something was refused this many continuations
             are generated to the end of a word, and the most probable one is kept. 1 takes the next most probable token; 4 make the
-            output more probable, and cost the forwards of their tokens. A row that draws at random keeps what it draws.
+            output more probable, and cost the forwards of their tokens. A row that draws at random keeps what it draws. The comparison
+            is no part of a state: a text that was cut within it is resumed from the continuation that it has then.
 
     Raises:
         OptionError: a phrase is empty or not a text, a factor is not from 0 to 1, a pattern cannot be searched for.
