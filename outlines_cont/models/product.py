@@ -15,7 +15,7 @@ from torch import Tensor
 
 _CPU_INFO = Path("/proc/cpuinfo")
 # From how many multiplications on oneDNN is faster: its calls take longer, and up to two tokens wait for the weight to be read.
-_MANY = 2**20
+_MANY = 2**22
 _FEW_TOKENS = 2
 _LARGE = 2**23
 
