@@ -32,7 +32,6 @@ from typing import Any
 
 import httpx
 import jsonschema
-from rich.console import Console
 
 from benchmarks import machine, table
 
@@ -290,15 +289,13 @@ def page(report: dict[str, Any]) -> str:
 
 def main() -> None:
     """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = table.parser(__doc__, "serve", 5)
     parser.add_argument("--model", help="a folder; the bundled model without one")
-    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=48, help="the most tokens of a reply")
     parser.add_argument("--sides", default="engine,server,transformers")
     parser.add_argument("--records", action="store_true", help="ask for records by a JSON schema")
     parser.add_argument("--vllm", default="vllm", help="the command of vLLM, for the side of this name")
-    parser.add_argument("--output", default="serve", help="name of the results; empty for none")
     parser.add_argument("--engine", action="store_true", help=argparse.SUPPRESS)
     chosen = parser.parse_args()
     if chosen.engine:
@@ -317,10 +314,7 @@ def main() -> None:
     finally:
         for side in sides.values():
             side.close()
-    text = page(report)
-    Console().print(text, markup=False, highlight=False, soft_wrap=True)
-    if chosen.output:
-        table.write(chosen.output, report, text)
+    table.show(chosen.output, report, page(report))
 
 
 if __name__ == "__main__":

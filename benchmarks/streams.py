@@ -11,13 +11,10 @@ told with the network, whose attention grows with the text, and without it; the 
 
 from __future__ import annotations
 
-import argparse
 import statistics
 from collections.abc import Callable
 from time import process_time
 from typing import Any
-
-from rich.console import Console
 
 from benchmarks import machine, table
 
@@ -151,10 +148,8 @@ def page(report: dict[str, Any]) -> str:
 
 def main() -> None:
     """Measure, print and write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=15)
+    parser = table.parser(__doc__, "streams", 15)
     parser.add_argument("--long", type=int, default=10_000, help="tokens of the long text")
-    parser.add_argument("--output", default="streams", help="name of the results; empty for none")
     chosen = parser.parse_args()
     machine.use_one_thread()
     machine.pin()
@@ -173,10 +168,7 @@ def main() -> None:
         "8 layers of 512": measure(sides(rig.model, rig.text(32), 48), chosen.rounds),
     }
     report["long"] = long_text(chosen.long)
-    text = page(report)
-    Console().print(text, markup=False, highlight=False, soft_wrap=True)
-    if chosen.output:
-        table.write(chosen.output, report, text)
+    table.show(chosen.output, report, page(report))
 
 
 if __name__ == "__main__":

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
+
+from rich.console import Console
 
 from benchmarks.case import Case
 from benchmarks.machine import sentence
@@ -37,6 +40,21 @@ def write(name: str, report: dict[str, Any], text: str) -> None:
     RESULTS.mkdir(exist_ok=True)
     (RESULTS / f"{name}.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
+
+
+def parser(about: str | None, name: str, rounds: int) -> argparse.ArgumentParser:
+    """Return the parser of a benchmark that its docstring describes, with `--rounds` and `--output`."""
+    found = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
+    found.add_argument("--rounds", type=int, default=rounds)
+    found.add_argument("--output", default=name, help="name of the results; empty for none")
+    return found
+
+
+def show(name: str, report: dict[str, Any], text: str) -> None:
+    """Print a page of results, and write it if it has a name."""
+    Console().print(text, markup=False, highlight=False, soft_wrap=True)
+    if name:
+        write(name, report, text)
 
 
 def masks(report: dict[str, Any], chosen: list[Case]) -> str:

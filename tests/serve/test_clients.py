@@ -10,24 +10,16 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from outlines_cont import models
 from tests.serve.running import Running
 from tests.serve.test_server import ASKED, WEATHER, Order
 
 pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore")]
 ORDER = Order(customer="Ana Novak", item="lamps", quantity=3)
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[Running]:
-    with Running(models.tiny()) as running:
-        yield running
 
 
 def test_pydantic_ai(served: Running) -> None:

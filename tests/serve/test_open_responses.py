@@ -7,13 +7,10 @@ pip install -c constraints.txt '.[test,clients]' && pytest -m clients tests/serv
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
-from outlines_cont import models
-from tests.chat_models import chat_model
 from tests.serve.running import Running
 
 types = pytest.importorskip("openresponses_types", reason="needs openresponses-types: pip install -c constraints.txt '.[clients]'").types
@@ -76,18 +73,6 @@ CASES: dict[str, tuple[dict[str, Any], str]] = {
         "message",
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[Running]:
-    with Running(models.tiny()) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def thinking() -> Iterator[Running]:
-    with Running(chat_model("Qwen3")) as running:
-        yield running
 
 
 def valid(response: dict[str, Any]) -> dict[str, Any]:

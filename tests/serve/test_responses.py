@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
 
@@ -14,8 +13,6 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import TypeAdapter
 
 import fsm
-from outlines_cont import models
-from tests.chat_models import chat_model
 from tests.serve.running import Running
 from tests.serve.test_server import ASKED, WEATHER, Order
 
@@ -31,18 +28,6 @@ CHOICES: list[Any] = [
     {"type": "allowed_tools", "mode": "required", "tools": [{"type": "custom", "name": "calc"}]},
 ]
 EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[Running]:
-    with Running(models.tiny()) as running:
-        yield running
-
-
-@pytest.fixture(scope="module")
-def thinking() -> Iterator[Running]:
-    with Running(chat_model("Qwen3")) as running:
-        yield running
 
 
 def _events(served: Running, body: Any) -> list[dict[str, Any]]:

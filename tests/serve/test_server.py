@@ -8,7 +8,6 @@ import math
 import re
 import socket
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -74,12 +73,6 @@ def _allowed(mode: str, *names: str) -> Any:
 
 
 SAID = {"model": "tiny", "messages": ASKED, "temperature": 0}
-
-
-@pytest.fixture(scope="module")
-def served() -> Iterator[Running]:
-    with Running(models.tiny()) as running:
-        yield running
 
 
 # -- replies -----------------------------------------------------------------------------------------------------------
