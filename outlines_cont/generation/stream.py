@@ -267,17 +267,18 @@ class TaskStream(Closing):
             BaseException: the error that interrupts the run. A single row that fails has its error in its last event, and the others
                 continue.
         """
-        return self._engine.items(self._once())
+        return self._engine.items(self.task())
 
     def __aiter__(self) -> AsyncIterator[Any]:
         """The asynchronous form, which does not block the event loop."""
-        return self._engine.async_items(self._once())
+        return self._engine.async_items(self.task())
 
     def close(self) -> None:
         """End the run; iterating begins no other."""
         self._is_begun = True
 
-    def _once(self) -> Task:
+    def task(self) -> Task:
+        """Return the stream as a task, whose items are those of the stream; it runs once."""
         if not self._is_begun:
             self._is_begun = True
             yield from self._task()

@@ -5,7 +5,8 @@ choices of all requests run in the one loop of the model's engine.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -38,17 +39,18 @@ async def asked_chat(
     top = 0 if request.top is None else request.top
     count = request.n or 1
 
-    def begun() -> list[Chat]:
-        chat = Chat(model, rng=request.seed, tools=tools if calls else (), **(request.chat_template_kwargs or {}))
-        for message in conversation(request.messages):
-            chat = chat.message(message)
-        _ = chat.state
-        return chat.fork(count, feed=False) if count > 1 else [chat]
+    def opened() -> list[Choice]:
+        with _errors_of("messages"):
+            chat = Chat(model, rng=request.seed, tools=tools if calls else (), **(request.chat_template_kwargs or {}))
+            for message in conversation(request.messages):
+                chat = chat.message(message)
+            num_prompt = chat.state.shape[2]
+            chats = chat.fork(count, feed=False) if count > 1 else [chat]
+        with _errors_of():
+            streams = [chat.stream(generator, top=top, **calls, **options) for chat in chats]
+        return [Choice(i, num_prompt, stream) for i, stream in enumerate(streams)]
 
-    chats = await _checked(begun, "messages")
-    num_prompt = chats[0].state.shape[2]
-    streams = await _checked(lambda: [chat.stream(generator, top=top, **calls, **options) for chat in chats])
-    return Answer([Choice(i, num_prompt, stream) for i, stream in enumerate(streams)], request.top)
+    return Answer(await asyncio.to_thread(opened), request.top)
 
 
 async def asked_completion(model: Any, generator: Generator, request: CompletionRequest, most: int) -> Answer:
@@ -60,21 +62,23 @@ async def asked_completion(model: Any, generator: Generator, request: Completion
 
     def opened() -> list[Choice]:
         choices: list[Choice] = []
-        for prompt in prompts:
-            num_prompt = len(prompt) if isinstance(prompt, list) else len(model.tokenizer.encode(prompt))
-            for _ in range(count):
-                rng = None if request.seed is None else request.seed + len(choices)
-                stream = writing.stream(prompt, top=top, rng=rng, **options)
-                choices.append(Choice(len(choices), num_prompt, stream))
+        with _errors_of("prompt"):
+            for prompt in prompts:
+                num_prompt = len(prompt) if isinstance(prompt, list) else len(model.tokenizer.encode(prompt))
+                for _ in range(count):
+                    rng = None if request.seed is None else request.seed + len(choices)
+                    stream = writing.stream(prompt, top=top, rng=rng, **options)
+                    choices.append(Choice(len(choices), num_prompt, stream))
         return choices
 
-    return Answer(await _checked(opened, "prompt"), request.top, len(prompts))
+    return Answer(await asyncio.to_thread(opened), request.top, len(prompts))
 
 
-async def _checked(make: Callable[[], Any], field: str | None = None) -> Any:
-    """Return what a function makes in a thread; its errors are those of a field of the request."""
+@contextmanager
+def _errors_of(field: str | None = None) -> Iterator[None]:
+    """Raise errors of the block as those of a field of the request, or of the option that they name."""
     try:
-        return await asyncio.to_thread(make)
+        yield
     except Exception as error:
         raise api_error(error, field) from error
 
@@ -92,10 +96,8 @@ def _sampler(request: ChatRequest | CompletionRequest) -> Any:
         top_k = request.top_k if request.top_k is not None and request.top_k > 0 else None
         given |= {"top_k": top_k} | {name: getattr(request, name) for name in ("temperature", "top_p", "min_p")}
     make = samplers.greedy if request.temperature == 0 else samplers.multinomial
-    try:
+    with _errors_of():
         return make(**{name: value for name, value in given.items() if value is not None})
-    except Exception as error:
-        raise api_error(error) from error
 
 
 def _token_id(name: str) -> int:
@@ -122,11 +124,9 @@ def _options(request: ChatRequest | CompletionRequest, most: int) -> dict[str, A
         options["stop_at"] = request.stops
     if request.draft is not None:
         options["draft"] = request.draft
-    try:
+    with _errors_of():
         if request.ban:
             options["policies"] = [policies.ban(request.ban)]
         if request.guidance is not None:
             options["guidance"] = Guidance(request.guidance.negative_prompt, request.guidance.scale)
-    except Exception as error:
-        raise api_error(error) from error
     return options

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import json
 import logging
 import socket
 import time
 import warnings
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, aclosing, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse, StreamingResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -28,21 +27,20 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from fsm import SchemaWarning, TokenFSM
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.errors import OptionError
-from outlines_cont.events.event import StreamEvent
+from outlines_cont.generation.engine_thread import EngineThread, Reading
 from outlines_cont.serve.answer import asked_chat, asked_completion
 from outlines_cont.serve.api_error import APIError, ErrorBody, api_error
-from outlines_cont.serve.choice import Answer, Choice
+from outlines_cont.serve.choice import Answer
 from outlines_cont.serve.constraints import Constraints, Wanted
 from outlines_cont.serve.limits import Door, ServerLimits
 from outlines_cont.serve.live import live_router
 from outlines_cont.serve.metrics import Metrics
-from outlines_cont.serve.replies import ChatWriter, CompletionWriter, Writer
+from outlines_cont.serve.replies import ChatWriter, CompletionWriter, Writer, sent
 from outlines_cont.serve.requests import ChatRequest, CompletionRequest
 from outlines_cont.serve.response_writer import ResponseWriter
 from outlines_cont.serve.responses import ResponsesRequest
 
 log = logging.getLogger("outlines_cont.serve")
-_POLL_SECONDS = 0.05
 _CLIENT_GONE = 499  # as nginx logs it; nobody reads the reply
 _FORMS = {
     "application/json": {"schema": {"type": "object"}},
@@ -148,7 +146,7 @@ class Server:
         self.model, self.name, self.limits = model, name, limits
         self.metrics = Metrics(engine_of(model))
         self._key = None if api_key is None else f"Bearer {api_key}".encode()
-        self._door = Door(limits)
+        self._door, self._thread = Door(limits), EngineThread(engine_of(model))
         self._constraints = Constraints(model, limits.schema)
         self.card = {"id": name, "object": "model", "created": int(time.time()), "owned_by": "outlines-cont"}
 
@@ -179,13 +177,18 @@ class Server:
         async with AsyncExitStack() as stack:
             stack.enter_context(self._door.entered(body.num_choices))
             answer, writer = await self._asked(body)
+            reading = Reading(self._thread, answer.streams, is_whole=not body.stream)
             if body.stream:
-                events = self._server_sent(answer, writer, start, stack.pop_all())
-                return StreamingResponse(events, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
-            found = await self._unless_gone(self._all(answer, start), request)
-            if found is None:
-                return Response(status_code=_CLIENT_GONE)
-            self._count(answer)
+                return _EventStream(self._server_sent(answer, writer, reading, start, stack.pop_all()), reading.leave)
+            async with reading, _watched(request.receive, reading.leave):
+                try:
+                    found = [pair async for items in reading for pair in answer.counted(items)]
+                except Exception as error:
+                    raise api_error(error) from error
+                if reading.is_left:
+                    self.metrics.cancelled.inc()
+                    return Response(status_code=_CLIENT_GONE)
+            self._count(answer, reading, start)
             return JSONResponse(writer.whole(found))
 
     async def _asked(self, body: AnyRequest) -> tuple[Answer, Writer]:
@@ -203,68 +206,76 @@ class Server:
             return answer, ResponseWriter(self.model, self.name, answer, body)
         return answer, ChatWriter(self.model, self.name, answer, body)
 
-    async def _events(self, answer: Answer, start: float) -> AsyncIterator[tuple[Choice, StreamEvent]]:
-        is_first = True
-        async with aclosing(answer.events()) as events:
-            async for choice, event in events:
-                if is_first:
-                    self.metrics.first.observe(time.perf_counter() - start)
-                is_first = False
-                yield choice, event
-
-    async def _all(self, answer: Answer, start: float) -> list[tuple[Choice, StreamEvent]]:
-        async with aclosing(self._events(answer, start)) as events:  # type: ignore[type-var]
-            return [event async for event in events]
-
-    async def _unless_gone(self, work: Any, request: Request) -> Any:
-        """Return the result of a coroutine; None, and cancel it, if the client goes away."""
-        task = asyncio.ensure_future(work)
-        try:
-            while not task.done():
-                await asyncio.wait([task], timeout=_POLL_SECONDS)
-                if not task.done() and await request.is_disconnected():
-                    self.metrics.cancelled.inc()
-                    return None
-            return task.result()
-        finally:
-            if not task.done():
-                task.cancel()
-                await asyncio.wait([task])
-
     async def _server_sent(
-        self, answer: Answer, writer: Writer, start: float, stack: AsyncExitStack
-    ) -> AsyncIterator[bytes]:
-        """Yield the chunks of a reply as server-sent events; an error is the last of them."""
-        is_whole = False
-        async with stack:
+        self, answer: Answer, writer: Writer, reading: Reading, start: float, stack: AsyncExitStack
+    ) -> AsyncGenerator[bytes, None]:
+        """Yield the chunks of a reply as server-sent events, all that are ready at once; an error is the last of them."""
+        is_whole, ready = False, list[bytes]()
+        async with stack, reading:
             try:
-                for chunk in writer.first():
-                    yield _sent(chunk)
-                async with aclosing(self._events(answer, start)) as events:  # type: ignore[type-var]
-                    async for choice, event in events:
-                        for chunk in writer.chunks(choice, event):
-                            yield _sent(chunk)
-                for chunk in writer.last():
-                    yield _sent(chunk)
-                yield b"data: [DONE]\n\n"
-                is_whole = True
+                yield sent(writer.first())
+                async for items in reading:
+                    for choice, event in answer.counted(items):
+                        ready.append(writer.sent(choice, event))
+                    yield b"".join(ready)
+                    ready.clear()
+                if not reading.is_left:
+                    yield sent(writer.last()) + b"data: [DONE]\n\n"
+                    is_whole = True
             except Exception as error:
-                for chunk in writer.failed(api_error(error)):
-                    yield _sent(chunk)
+                yield b"".join([*ready, sent(writer.failed(api_error(error)))])
                 is_whole = True
             finally:
                 if not is_whole:
                     self.metrics.cancelled.inc()
-                self._count(answer)
+                self._count(answer, reading, start)
 
-    def _count(self, answer: Answer) -> None:
+    def _count(self, answer: Answer, reading: Reading, start: float) -> None:
+        if reading.first is not None:
+            self.metrics.first.observe(reading.first - start)
         for kind, count in answer.counts.items():
             self.metrics.tokens.labels(kind).inc(count)
 
 
-def _sent(value: Any) -> bytes:
-    head = f"event: {value['type']}\n".encode() if "type" in value else b""
-    return head + b"data: " + json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n\n"
+class _EventStream(Response):
+    """A response that sends parts as they come, each in one message, if there is anything in it.
+
+    Args:
+        parts: the parts, each one event or several.
+        leave: called when the client goes away; it ends `parts`.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(self, parts: AsyncGenerator[bytes, None], leave: Callable[[], None]) -> None:
+        self._parts, self._leave = parts, leave
+        self.status_code, self.background = 200, None
+        self.init_headers({"Cache-Control": "no-cache"})
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send the response."""
+        async with aclosing(self._parts) as parts, _watched(receive, self._leave):
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            async for part in parts:
+                if part:
+                    await send({"type": "http.response.body", "body": part, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+@asynccontextmanager
+async def _watched(receive: Receive, leave: Callable[[], None]) -> AsyncIterator[None]:
+    """Call a function if the client goes away while the block runs."""
+
+    async def watch() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        leave()
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield
+    finally:
+        watching.cancel()
 
 
 def _refused(_: Request, error: APIError) -> Response:

@@ -4,14 +4,11 @@ joins the events of a choice.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing, suppress
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from outlines_cont.events.event import OpenCall, StreamEvent
-from outlines_cont.serve.api_error import api_error
 
 
 @dataclass(slots=True)
@@ -22,7 +19,6 @@ class Choice:
         index: its number.
         num_prompt: how many tokens its prompt has.
         stream: its `StreamEvent`s, which nothing has begun to iterate over.
-        num_cached: how many tokens of the prompt were not fed, as their keys and values were known.
         num_tokens: how many tokens were written.
         num_thoughts: how many of these were thoughts.
         calls: whether it has called a tool.
@@ -32,26 +28,16 @@ class Choice:
     index: int
     num_prompt: int
     stream: Any
-    num_cached: int = 0
     num_tokens: int = 0
     num_thoughts: int = 0
     calls: bool = False
     told: dict[int, int] = field(default_factory=dict)
 
-    async def events(self) -> AsyncGenerator[tuple[Choice, StreamEvent], None]:
-        """Yield the events, counted; raise `APIError` where the row has failed. Closing the iterator cancels the row."""
-        try:
-            async with self.stream as stream:
-                async for event in stream:
-                    if event.error is not None:
-                        raise event.error
-                    self.num_cached = stream.reused_tokens
-                    self.num_tokens += len(event.token_ids)
-                    self.num_thoughts += len(event.token_ids) if event.is_thought else 0
-                    self.calls = self.calls or event.call is not None
-                    yield self, event
-        except Exception as error:
-            raise api_error(error) from error
+    @property
+    def num_cached(self) -> int:
+        """How many tokens of the prompt were not fed, as their keys and values were known."""
+        found: int = self.stream.reused_tokens
+        return found
 
     def reason(self, event: StreamEvent) -> str:
         """Return the `finish_reason` of the protocol."""
@@ -81,32 +67,21 @@ class Answer:
     top: int | None
     prompts: int = 1
 
-    def events(self) -> AsyncGenerator[tuple[Choice, StreamEvent], None]:
-        """Return the events of all choices as they come. Closing the iterator cancels the rows that still run.
+    @property
+    def streams(self) -> list[Any]:
+        """The streams of the choices."""
+        return [choice.stream for choice in self.choices]
 
-        Raises:
-            APIError: a row has failed.
-        """
-        return self.choices[0].events() if len(self.choices) == 1 else self._joined()
-
-    async def _joined(self) -> AsyncGenerator[tuple[Choice, StreamEvent], None]:
-        queue: asyncio.Queue[tuple[Choice, StreamEvent] | Exception | None] = asyncio.Queue()
-        tasks = [asyncio.create_task(_read(choice, queue)) for choice in self.choices]
-        running = len(tasks)
-        try:
-            while running:
-                found = await queue.get()
-                if found is None:
-                    running -= 1
-                elif isinstance(found, Exception):
-                    raise found
-                else:
-                    yield found
-        finally:
-            for task in tasks:
-                task.cancel()
-            with suppress(asyncio.CancelledError):  # of a client that goes away: the tasks go on to release their rows
-                await asyncio.shield(asyncio.gather(*tasks, return_exceptions=True))
+    def counted(self, items: Iterable[tuple[int, StreamEvent]]) -> Iterator[tuple[Choice, StreamEvent]]:
+        """Yield events of the streams with their choices, and count their tokens; raise the error of a row that has failed."""
+        for index, event in items:
+            if event.error is not None:
+                raise event.error
+            choice, count = self.choices[index], len(event.token_ids)
+            choice.num_tokens += count
+            choice.num_thoughts += count if event.is_thought else 0
+            choice.calls = choice.calls or event.call is not None
+            yield choice, event
 
     @property
     def counts(self) -> dict[str, int]:
@@ -119,17 +94,6 @@ class Answer:
             "written": sum(choice.num_tokens for choice in self.choices),
             "thoughts": sum(choice.num_thoughts for choice in self.choices),
         }
-
-
-async def _read(choice: Choice, queue: asyncio.Queue[Any]) -> None:
-    """Put the events of a choice into a queue, then None; or its error. A cancelled task releases the rows."""
-    try:
-        async with aclosing(choice.events()) as events:
-            async for found in events:
-                await queue.put(found)
-        await queue.put(None)
-    except Exception as error:
-        await queue.put(error)
 
 
 def all_events(found: Sequence[StreamEvent]) -> StreamEvent:

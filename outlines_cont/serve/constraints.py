@@ -73,7 +73,7 @@ class Constraints:
     """Compiles and keeps the generators and the tools of one model."""
 
     def __init__(self, model: Any, limits: Limits) -> None:
-        self._model, self._limits = model, limits
+        self._model, self._limits, self._text = model, limits, generate.text(model)
         self._found: OrderedDict[str, asyncio.Future[Any]] = OrderedDict()
         # Threads take turns: a schema that takes a second delays others by as long as they take themselves.
         self._compiling = ThreadPoolExecutor(_THREADS, thread_name_prefix="outlines-cont-compile")
@@ -81,7 +81,7 @@ class Constraints:
     async def generator(self, wanted: Wanted) -> Generator:
         """Return the generator of a constraint, greedy; `APIError` for one that is refused. The event loop is not blocked."""
         if wanted.kind == "text":
-            return generate.text(self._model)
+            return self._text
         found: Generator = await self._kept(wanted.key, lambda: self._generator(wanted), wanted.field)
         return found
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from outlines_cont.events.event import Alternatives, OpenCall, StreamEvent
@@ -13,7 +14,14 @@ from outlines_cont.serve.api_error import APIError
 from outlines_cont.serve.choice import Answer, Choice, all_events
 from outlines_cont.serve.requests import ChatRequest, CompletionRequest
 
+_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _LEAST = -9999.0  # in place of minus infinity, which JSON lacks
+
+
+def sent(chunks: Iterable[dict[str, Any]]) -> bytes:
+    """Return chunks as server-sent events."""
+    heads = ((f"event: {chunk['type']}\n" if "type" in chunk else "", chunk) for chunk in chunks)
+    return "".join(f"{head}data: {_json(chunk)}\n\n" for head, chunk in heads).encode()
 
 
 class Writer:
@@ -32,6 +40,10 @@ class Writer:
     def chunks(self, choice: Choice, event: StreamEvent) -> Iterator[dict[str, Any]]:
         """Yield an event as chunks; none where it has no news for the client."""
         raise NotImplementedError
+
+    def sent(self, choice: Choice, event: StreamEvent) -> bytes:
+        """Return the chunks of an event as server-sent events."""
+        return sent(self.chunks(choice, event))
 
     def last(self) -> Iterator[dict[str, Any]]:
         """Yield the chunks after the last event."""
@@ -120,6 +132,18 @@ class ChatWriter(_ChoicesWriter):
     def __init__(self, model: Any, name: str, answer: Answer, request: ChatRequest) -> None:
         super().__init__(model, name, answer, request)
         self._custom = request.custom_names
+        self._frames: dict[int, list[bytes]] = {}
+
+    def sent(self, choice: Choice, event: StreamEvent) -> bytes:
+        """Return the chunk of an event; where that is only text, without its other fields being encoded again."""
+        is_more = event.finish_reason or event.is_thought or event.call is not None
+        if is_more or not event.text or self._has_token_ids or self._answer.top is not None:
+            return super().sent(choice, event)
+        frame = self._frames.get(choice.index)
+        if frame is None:
+            # Nothing after the text is from a request.
+            frame = self._frames[choice.index] = sent([self._delta(choice, {"content": ""})]).rsplit(b'""', 1)
+        return _json(event.text).encode().join(frame)
 
     def first(self) -> Iterator[dict[str, Any]]:
         """Yield a chunk with the role for each choice."""
