@@ -412,7 +412,7 @@ def _check_special(names: Mapping[int, str], tokens: Sequence[bytes | None]) -> 
 
 
 def _check(tokens: Sequence[bytes | None], eos_token_ids: Sequence[int]) -> None:
-    if not isinstance(tokens, Iterable):
+    if not isinstance(tokens, Sequence | np.ndarray) or isinstance(tokens, str | bytes):
         raise VocabularyError(f"expected a list with the bytes of each token, or None for it, received {tokens!r}.")
     known = {bytes, type(None)} >= set(map(type, tokens))
     for i, token in () if known else enumerate(tokens):

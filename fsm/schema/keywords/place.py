@@ -168,18 +168,22 @@ def _check_types(value: object, pointer: str) -> None:
 
 
 def _check_value(value: object, pointer: str) -> None:
-    """A JSON value whose strings have UTF-8, so that it can be written."""
+    """A JSON value whose strings have UTF-8 and that does not contain itself, so that it can be written."""
     if isinstance(value, str) and value.isascii():
         return
-    stack = [value]
+    stack, around = [(value, False)], set[int]()
     while stack:
-        part = stack.pop()
+        part, is_read = stack.pop()
         if isinstance(part, str):
             check_text(part, pointer)
-        elif isinstance(part, dict):
-            stack += [*part, *part.values()]
-        elif isinstance(part, list):
-            stack += part
+        elif is_read:
+            around.discard(id(part))
+        elif isinstance(part, dict | list):
+            if id(part) in around:
+                raise SchemaError("expected a JSON value, received one that contains itself", pointer)
+            around.add(id(part))
+            parts = [*part, *part.values()] if isinstance(part, dict) else part
+            stack += [(part, True), *((inner, False) for inner in parts)]
 
 
 def _check_nothing(value: object, pointer: str) -> None:
