@@ -110,6 +110,11 @@ class Expression:
     # Not copied by `dataclasses.replace`: a changed copy is not the result of the call.
     made_by: Call | None = field(init=False, default=None, compare=False, repr=False)
 
+    def __post_init__(self) -> None:
+        """Take the term of all texts for one that is seen to have them all, so that the complement of a complement is the term."""
+        if not self.specials and texts.has_all(self.node):
+            object.__setattr__(self, "node", texts.TEXTS)
+
     @property
     def report(self) -> Report:
         """One line per keyword of the schema that it came from, made when it is first read; empty for other sources."""

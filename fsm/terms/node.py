@@ -563,7 +563,7 @@ def intersection(children: Iterable[Node]) -> Node:
         for node in united:
             del members[complement(node)]
         return intersection((*members, complement(alternation(united))))
-    if united and any(m.kind is not Kind.COMPLEMENT and _is_among(m, united[0]) for m in members):
+    if united and any(m.kind is not Kind.COMPLEMENT and is_among(m, united[0]) for m in members):
         return EMPTY
     if len(masks) > 1:
         mask = ALL_BYTES
@@ -577,7 +577,7 @@ def intersection(children: Iterable[Node]) -> Node:
     return intern(Kind.INTERSECTION, ordered, all(m.nullable for m in ordered), ordered)
 
 
-def _is_among(term: Node, union: Node) -> bool:
+def is_among(term: Node, union: Node) -> bool:
     """True where all texts of a term are, factor by factor, among those of another one, or of one of its alternatives."""
     head = _body(first_and_rest(term)[0])
     for other in union.args if union.kind is Kind.ALTERNATION else (union,):

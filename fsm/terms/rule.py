@@ -157,8 +157,13 @@ TEXT_BYTES: int = sum(1 << byte for byte in (*range(0xC0), *range(0xC2, 0xF5)))
 """The bytes that occur in texts, as a 256-bit mask; C0, C1 and those from F5 on begin no character."""
 
 
+def has_all(node: Node) -> bool:
+    """True where a term of texts is seen to have all of them."""
+    return node.is_regular and not node.is_checked and nodes.is_among(TEXTS, node)
+
+
 def union(left: Node, right: Node) -> Node:
-    """The texts of either, two terms of texts: all texts if one of them is `TEXTS`, so that the complement of a complement is the term."""
+    """The texts of either, two terms of texts: all texts if one of them is `TEXTS`."""
     return TEXTS if TEXTS in (left, right) else nodes.alternation((left, right))
 
 

@@ -315,6 +315,9 @@ def test_a_text_is_in_a_language_or_in_its_complement_and_other_bytes_in_neither
 
 
 @example((~Expression(nodes.EMPTY) | "a", UNIVERSE), (Expression(nodes.EMPTY), frozenset()))
+@example((~Expression(nodes.EMPTY) + fsm.regex("a?"), UNIVERSE), (Expression(nodes.EMPTY), frozenset()))
+@example((fsm.regex("a?") + ~Expression(nodes.EMPTY), UNIVERSE), (Expression(nodes.EMPTY), frozenset()))
+@example((fsm.regex("b|(?s:.*)a?"), UNIVERSE), (Expression(nodes.EMPTY), frozenset()))
 @given(LANGUAGES, LANGUAGES)
 @settings(max_examples=50)
 def test_complements_obey_the_laws_of_sets(first: Language, second: Language) -> None:
