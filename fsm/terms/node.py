@@ -359,11 +359,15 @@ def munch(head: Node, tail: Node, rival: Node = EMPTY) -> Node:
 
 def _is_guarded(node: Node) -> bool:
     """True where the empty text belongs to the node, and a MUNCH inside of it restricts the next byte."""
-    while node.kind is Kind.CONCAT and node.nullable:
-        if node.args[0].kind is Kind.MUNCH:
-            return True
-        node = node.args[1]
-    return node.kind is Kind.MUNCH
+    stack = [node]
+    while stack:
+        part = stack.pop()
+        if part.has_munch and part.nullable:
+            if part.kind is Kind.MUNCH:
+                return True
+            if part.kind in (Kind.CONCAT, Kind.ALTERNATION):
+                stack += part.args
+    return False
 
 
 def _munch_then(node: Node, tail: Node) -> Node:

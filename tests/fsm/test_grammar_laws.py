@@ -102,6 +102,7 @@ def test_what_is_accepted_is_read_by_both_parsers_of_lark(text: str) -> None:
     check_with_both(text, TEXTS)
 
 
+@example('start: start x | "." "."\nx: start | T0 | "1" "."\nT0.1: /1+([.]1+)?/')
 @given(grammars(POINT_STRINGS, POINT_STRINGS | NUMBERS))
 @settings(max_examples=40, deadline=None)
 def test_numbers_and_points_are_read_by_both_parsers_of_lark(text: str) -> None:
