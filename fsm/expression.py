@@ -389,7 +389,7 @@ def _part_bytes(part: str | bytes | Expression) -> bytes:
     if isinstance(part, str | bytes):
         return as_bytes(part)
     if not isinstance(part, Expression):
-        raise TypeError(f"expected texts and special tokens in a list, received {part!r}")
+        raise TypeError(f"expected a text, str or bytes, or a special token in a list, received {part!r}")
     (name,) = part.specials if len(part.specials) == 1 else ("",)
     data = symbol(name)
     if part.node is not nodes.literal(data):
