@@ -56,6 +56,7 @@ class Product:
 def prefers_onednn() -> bool:
     """Return whether oneDNN uses more of this processor's instructions than MKL, which uses AVX-512 on Intel's only."""
     has_both: bool = torch.backends.mkldnn.is_available() and torch.backends.mkl.is_available()  # type: ignore[no-untyped-call]
+    has_both = has_both and hasattr(torch.ops.mkldnn, "_linear_pointwise")  # no public function of PyTorch
     if has_both and torch.backends.cpu.get_cpu_capability() == "AVX512":
         with suppress(OSError):  # not on every system
             return "GenuineIntel" not in _CPU_INFO.read_text(encoding="utf-8")
