@@ -455,7 +455,7 @@ def _calls() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, A
         "Extractor": (
             pipelines.Extractor,
             (model, {"const": 1}, "{{ text }}"),
-            {"max_tokens": 1, "batch_size": 1, "samples": 0, "seed": 0},
+            {"max_tokens": 1, "batch_size": 1, "samples": 0, "seed": 0, "chat": None},
         ),
         "logits_processor": (adapters.logits_processor, (fsm.regex("a"), TINY.tokenizer), {"eos_token_ids": None, "vocab_size": None}),
         "alternatives": (written.alternatives, ("",), {"max_prefixes": 3}),
