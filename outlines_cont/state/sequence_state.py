@@ -7,6 +7,7 @@ read. What else is read of the rows, such as `state.token_ids`, is in the base c
 from __future__ import annotations
 
 import io
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
@@ -219,7 +220,7 @@ class SequenceState(StateViews):
         wanted = f"an int from 1 to {largest}" if largest else "an int, 1 or more,"
         check("n", n, is_int(n, 1, largest or None), wanted)
         self._score()
-        return replace(self, rows=tuple(tuple(sorted(group, key=_rank)[:n]) for group in self.rows))
+        return replace(self, rows=tuple(tuple(_ranked(group)[:n]) for group in self.rows))
 
     def sort(self) -> SequenceState:
         """Return the state with the samples of each batch entry by score, the largest first; failed rows come last."""
@@ -505,13 +506,28 @@ def kv_bytes(states: Sequence[SequenceState]) -> int:
     return sum(storage.values())
 
 
+# Scores of the same tokens that are nearer than this are the same.
+_ROUNDING = 1e-4
+
+
 def best_row(rows: Sequence[StateRow]) -> StateRow:
     """Return the row with the largest score, the first of equal ones; a failed one only where all have failed."""
-    return min(rows, key=_rank)
+    return _ranked(rows)[0]
 
 
-def _rank(row: StateRow) -> float:
-    return float("inf") if row.error is not None else -row.score
+def _ranked(rows: Sequence[StateRow]) -> list[StateRow]:
+    """Return rows by score, the largest first, failed ones last; rows with the same tokens stay in order.
+
+    The scores of the same tokens differ by the rounding of their forwards, which depends on what else was fed then.
+    """
+    ranks = defaultdict[tuple[tuple[int, ...], bytes, str], list[float]](list)
+    by_row = list[float]()
+    for row in rows:
+        rank = float("inf") if row.error is not None else -row.score
+        earlier = ranks[row.token_ids, row.kinds, row.finish_reason]
+        by_row.append(next((first for first in earlier if abs(first - rank) < _ROUNDING), rank))
+        earlier.append(by_row[-1])
+    return [rows[number] for number in sorted(range(len(rows)), key=by_row.__getitem__)]
 
 
 def _moved(row: StateRow, model: LanguageModel, device: torch.device) -> StateRow:

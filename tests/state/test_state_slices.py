@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import operator
+from dataclasses import replace
 from functools import cache
+from itertools import permutations
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from outlines_cont.models import HuggingFaceModel
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow, shown_text, written
+from outlines_cont.state.sequence_state import best_row
 from outlines_cont.state.tokens import prompt_row
 from tests.fakes import DEVICE, random_model
 from tests.oracle import assert_close, next_logits
@@ -236,6 +239,22 @@ def test_the_best_come_first_and_failed_rows_last() -> None:
     prompts = continuous(generate.text(model))(["the", "x" * 300], max_tokens=1)
     both = SequenceState(model, ((prompts.rows[1][0], prompts.rows[0][0]),), 0)
     assert both.best().errors == [[None]]
+
+
+def test_rounding_decides_nothing_between_rows_with_the_same_tokens() -> None:
+    """The score of the same tokens is that of their forward, whose rounding depends on what else it was fed."""
+    state = continuous(generate.text(random_model()))("the", max_tokens=3)
+    [[row]] = state.rows
+
+    def shifted(by: float, seed: int) -> StateRow:
+        return replace(row, logprobs=(*row.logprobs[:-1], row.logprobs[-1] + by), stream=row.stream.fork(seed))
+
+    rows = (row, shifted(1e-6, 1), shifted(-1e-6, 2), shifted(0.1, 3))
+    for order in permutations(rows):
+        first = next(same for same in order if same is not rows[3])
+        ranked = SequenceState(state.model, (order,), 0).sort().rows[0]
+        assert ranked == (rows[3], *[same for same in order if same is not rows[3]])
+        assert best_row([same for same in order if same is not rows[3]]) is first
 
 
 def test_forks_write_different_texts_and_twins_the_same() -> None:
