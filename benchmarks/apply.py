@@ -31,8 +31,8 @@ def _sides(words: list[Any]) -> dict[str, Callable[[], object]]:
     import torch
     import xgrammar
 
+    from outlines_cont import TokenSet
     from outlines_cont.engine.drawing.masking import Masker
-    from outlines_cont.policies.branch import TokenSet
 
     logits = torch.randn((1, _VOCAB_SIZE), generator=torch.Generator().manual_seed(0))
     masker, sets = Masker(), cycle([TokenSet.of_bitmask(one) for one in words])

@@ -14,12 +14,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from outlines_cont import Branch, Policy, RowView, TokenSet
 from outlines_cont.engine.drawing.drawing import Draw
 from outlines_cont.engine.row import Row
 from outlines_cont.engine.steering import plan, take
-from outlines_cont.meter import Meter
-from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.policy import Policy, RowView
+from outlines_cont.models import Meter
 from outlines_cont.samplers import multinomial
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.policy import Policy, RowView
+from outlines_cont import Branch, Policy, RowView, TokenSet
 
 TokenBytes = Sequence[bytes | None]
 

@@ -11,12 +11,11 @@ from typing import Any
 
 import torch
 
+from outlines_cont import Branch, Policy, TokenSet
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.compose import PolicyState, compose
-from outlines_cont.policies.policy import Policy
+from outlines_cont.samplers import Sampler
 from outlines_cont.sampling import TokenCounts
-from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import RandomStream
 from tests.healing import num_open
 from tests.oracle import next_logits

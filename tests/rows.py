@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from outlines_cont.engine.engine import Engine
+from outlines_cont import Engine, Policy
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.piece import Piece, RowLimits
 from outlines_cont.engine.row import Row
-from outlines_cont.meter import Meter
-from outlines_cont.models import HuggingFaceModel
+from outlines_cont.models import HuggingFaceModel, Meter
 from outlines_cont.policies import FreeText
-from outlines_cont.policies.policy import Policy
-from outlines_cont.samplers import greedy
-from outlines_cont.sampling.params import Sampler
+from outlines_cont.samplers import Sampler, greedy
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
 

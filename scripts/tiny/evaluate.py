@@ -31,10 +31,9 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from outlines_cont import Chat, continuous, generate, models
+from outlines_cont import Chat, SequenceState, continuous, generate, models
 from outlines_cont.continuation import Continuation
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.state.sequence_state import SequenceState
 from scripts.tiny.corpus import DEMO_KINDS, DUE_PATTERN, KINDS, Message, MessageSource, Task, demo_task, draw_task
 from scripts.tiny.wide import OTHER, WideSource, full_reading
 

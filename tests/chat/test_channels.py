@@ -14,7 +14,7 @@ from outlines_cont.chats.tool_form import FORMS
 from outlines_cont.errors import OptionError
 from outlines_cont.generation.thinking import head_of
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.sampling.params import Sampler
+from outlines_cont.samplers import Sampler
 from tests.chat_models import GPT_OSS, QWEN3, QWEN3_OPEN, QWEN3_REASONING, chat_model
 
 HEAD = "<|channel|>final<|message|>"

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from outlines_cont import Branch, TokenSet, control, samplers
+from outlines_cont import Branch, Policy, RowView, TokenSet, control, samplers
 from outlines_cont.control import Append, Controller, Finish, Forked, Replay, Retract, fixed, gen, label, text_since
 from outlines_cont.errors import DeadEnd, IncompleteOutput, OptionError, ScriptError, UnsupportedBranch
-from outlines_cont.policies.policy import Policy, RowView
 from tests.fakes import random_model, saying, scripted_model
 
 

@@ -16,7 +16,7 @@ import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_cont import SequenceState, continuous, engine_of, generate, models, policies, samplers
+from outlines_cont import Branch, Policy, RowView, SequenceState, TokenSet, continuous, engine_of, generate, models, policies, samplers
 from outlines_cont.drafts.lookup import NgramIndex
 from outlines_cont.engine.drafting.costs import DraftingCosts, ForwardCosts
 from outlines_cont.engine.drafting.lengths import LONGEST, DraftLengths, Graded, Probing, StepCosts
@@ -24,9 +24,7 @@ from outlines_cont.engine.drafting.row_draft import DraftRequest, RowDraft, set_
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.errors import DraftWarning, OptionError, UnsupportedModel, VocabularyMismatch
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.compose import PolicyState
-from outlines_cont.policies.policy import Policy, RowView
 from tests.fakes import EOS, VOCAB_SIZE, FakeTokenizer, random_model, random_network
 
 

@@ -14,13 +14,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_cont import SequenceState, continuous, generate, samplers
-from outlines_cont.engine.engine import Engine, engine_of
+from outlines_cont import Engine, SequenceState, continuous, engine_of, generate, samplers
 from outlines_cont.engine.job import Job, Step
 from outlines_cont.engine.prefill import PrefillRow
 from outlines_cont.errors import KVBudgetError, OptionError, OutlinesContError
-from outlines_cont.meter import Meter
-from outlines_cont.models import HuggingFaceModel, from_transformers
+from outlines_cont.models import HuggingFaceModel, Meter, from_transformers
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
 from tests import rows

@@ -10,18 +10,13 @@ from typing import Any
 import pytest
 import torch
 
-from outlines_cont import continuous, control, generate
+from outlines_cont import Branch, Engine, Policy, RowView, TokenSet, continuous, control, generate
 from outlines_cont.control import Controller
-from outlines_cont.engine.engine import Engine
 from outlines_cont.engine.job import Job
 from outlines_cont.errors import DeadEnd, InvalidLogits, UnsupportedBranch
-from outlines_cont.meter import Meter
-from outlines_cont.models import HuggingFaceModel
+from outlines_cont.models import HuggingFaceModel, Meter
 from outlines_cont.policies import FreeText
-from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.policy import Policy, RowView
-from outlines_cont.samplers import multinomial
-from outlines_cont.sampling.params import Sampler
+from outlines_cont.samplers import Sampler, multinomial
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
 from tests.fakes import EOS, FAMILIES, VOCAB_SIZE, random_model, saying, scripted_model

@@ -12,13 +12,12 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from outlines_cont import generate
+from outlines_cont import TokenSet, generate
 from outlines_cont.drafts.lookup import _FORGET, _MOST_KEYS, SIZES, CopyHabits, CopyTrail, NgramIndex
 from outlines_cont.engine.drafting.lengths import StepCosts
 from outlines_cont.engine.drawing import kept_logits, masking
 from outlines_cont.engine.drawing.kept_logits import KeptLogits, LargestLogits
 from outlines_cont.engine.drawing.masking import Masker
-from outlines_cont.policies.branch import TokenSet
 from outlines_cont.policies.constraint import _most_probable
 from tests.fakes import saying, scripted_model
 

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 import fsm
-from outlines_cont import Guidance, SequenceState, Thinking, continuous, engine_of, generate, policies
-from outlines_cont.events.event import StreamEvent
+from outlines_cont import Guidance, SequenceState, StreamEvent, Thinking, continuous, engine_of, generate, policies
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.samplers import DRY, XTC, Mirostat, greedy, multinomial
 from outlines_cont.state.row import StateRow

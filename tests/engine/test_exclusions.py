@@ -12,6 +12,7 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 
+from outlines_cont import Branch, Policy, RowView, TokenSet
 from outlines_cont.engine import policy_states as tracks_module
 from outlines_cont.engine import steering as steering_module
 from outlines_cont.engine.drawing.drawing import Draw
@@ -19,9 +20,7 @@ from outlines_cont.engine.piece import RowStatus
 from outlines_cont.engine.row import Row
 from outlines_cont.engine.steering import plan, take
 from outlines_cont.errors import RetriesSpent, UnsupportedBranch
-from outlines_cont.meter import Meter
-from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.policy import Policy, RowView
+from outlines_cont.models import Meter
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import Exclusion, Exclusions, StateRow
 from tests.fakes import EOS, VOCAB_SIZE, random_model

@@ -14,13 +14,11 @@ from typing import Any
 import pytest
 
 import outlines_cont
-from outlines_cont import Engine, Guidance, continuous, control, generate, models, policies, samplers
+from outlines_cont import Engine, Guidance, SequenceState, continuous, control, engine_of, generate, models, policies, samplers
 from outlines_cont.control import Branch, Replay, TokenSet, fixed, fork, gen, shared
-from outlines_cont.engine.engine import engine_of
 from outlines_cont.generation.call import Call
 from outlines_cont.generation.options import Options
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.state.sequence_state import SequenceState
 from tests.fakes import FakeTokenizer, random_model, random_network
 
 _FOLDER = str(Path(outlines_cont.__file__).parent)

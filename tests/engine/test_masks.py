@@ -14,17 +14,14 @@ from hypothesis import strategies as st
 
 import fsm
 from fsm import BudgetExceeded
-from outlines_cont import BatchedExecutor, TokenSet, continuous, control, engine_of, generate, samplers
+from outlines_cont import BatchedExecutor, Engine, Policy, RowView, TokenSet, continuous, control, engine_of, generate, samplers
 from outlines_cont.control import Branch
 from outlines_cont.engine.drawing.masking import overlap_mask_computation
-from outlines_cont.engine.engine import Engine
 from outlines_cont.engine.job import Job
 from outlines_cont.errors import OptionError, SampleMismatch, ScriptError, UnsupportedBranch
-from outlines_cont.meter import Meter
-from outlines_cont.models import HuggingFaceModel, from_transformers
+from outlines_cont.models import HuggingFaceModel, Meter, from_transformers
 from outlines_cont.policies.branch import LazyTokenSet
 from outlines_cont.policies.compose import PolicyState, compose
-from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
 from tests.fakes import VOCAB_SIZE, FakeTokenizer, random_model, random_network

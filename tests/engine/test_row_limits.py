@@ -8,8 +8,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
+from outlines_cont import TokenSet
 from outlines_cont.engine.piece import RowLimits
-from outlines_cont.policies.branch import TokenSet
 from tests.fakes import random_model
 
 MODEL = random_model("llama")

@@ -14,7 +14,7 @@ from outlines_cont.engine.steering import begin_next, follow_policies
 from outlines_cont.generation.options import Options
 from outlines_cont.generation.prompt import open_prompt
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.meter import Meter
+from outlines_cont.models import Meter
 from outlines_cont.state.row import StateRow
 from tests.fakes import random_model
 

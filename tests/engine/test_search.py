@@ -15,14 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fsm
-from outlines_cont import SequenceState, continuous, generate, models, samplers
+from outlines_cont import Branch, Engine, Policy, RowView, SequenceState, TokenSet, continuous, generate, models, samplers
 from outlines_cont.engine.beam import BeamJob
-from outlines_cont.engine.engine import Engine
 from outlines_cont.errors import DeadEnd, IncompleteOutput, InvalidLogits, NoHypothesis
-from outlines_cont.meter import Meter
-from outlines_cont.models import HuggingFaceModel
-from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.policy import Policy, RowView
+from outlines_cont.models import HuggingFaceModel, Meter
 from outlines_cont.samplers import BeamSearch
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow

@@ -12,12 +12,24 @@ from hypothesis import strategies as st
 
 import fsm
 from fsm.terms.node import checked, literal, sequence
-from outlines_cont import BatchedExecutor, Guidance, SequenceState, continuous, control, engine_of, generate, models, policies, samplers
+from outlines_cont import (
+    BatchedExecutor,
+    Branch,
+    Guidance,
+    SequenceState,
+    TokenSet,
+    continuous,
+    control,
+    engine_of,
+    generate,
+    models,
+    policies,
+    samplers,
+)
 from outlines_cont.errors import IncompleteOutput
 from outlines_cont.generate import Generator
 from outlines_cont.generation.options import Options
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.samplers import DRY, XTC, Mirostat, greedy
 from outlines_cont.state.row import WRITTEN, StateRow
 from tests.engine.test_engine_loop import Forking, _ids

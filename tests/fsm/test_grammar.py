@@ -17,11 +17,10 @@ from lark.exceptions import LarkError
 from lark.grammar import Rule
 from lark.parsers.lalr_analysis import LALR_Analyzer
 
-from fsm import BudgetExceeded, EmptyLanguage, GrammarError, Limits, TokenFSM, Vocabulary, bitmask, grammar
+from fsm import BudgetExceeded, EmptyLanguage, GrammarError, Limits, TokenFSM, Vocabulary, bitmask, grammar, regex
 from fsm.automaton.lazy_dfa import DEAD, Automaton
 from fsm.lark.conflict import MAX_TWINS, is_lalr
 from fsm.lark.terminal import TerminalEnd
-from fsm.pattern.python_pattern import regex
 from fsm.terms import node as nodes
 from fsm.terms.node import ALL_BYTES, ANYTHING, EMPTY
 from fsm.tokens.walk import walk_wide

@@ -13,9 +13,9 @@ import jsonschema
 from hypothesis import HealthCheck, example, given, note, settings
 from hypothesis import strategies as st
 
+from fsm import json_schema
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import EmptyLanguage
-from fsm.schema import json_schema
 from fsm.schema.scalars.number_range import Bound, multiples
 from fsm.terms.node import EMPTY
 from tests.judged import at_least, judged

@@ -19,10 +19,9 @@ import pydantic
 import pytest
 from typing_extensions import TypedDict
 
-from fsm import BudgetExceeded, EmptyLanguage, SchemaError, regex
+from fsm import BudgetExceeded, EmptyLanguage, SchemaError, json_schema, regex
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.limits import Limits
-from fsm.schema import json_schema
 from tests.walks import random_text
 
 

@@ -12,10 +12,9 @@ import pytest
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
 
+from fsm import Expression, json_schema
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import BudgetExceeded, EmptyLanguage, SchemaError, SchemaWarning
-from fsm.expression import Expression
-from fsm.schema import json_schema
 from tests.fsm.test_json_schema_keywords import DEFINITIONS, DOCUMENTS, NAMES, SCALARS, is_valid, relaxed, schemas
 from tests.judged import at_least, judged
 from tests.walks import RANDOMS, random_text

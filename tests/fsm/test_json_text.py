@@ -12,9 +12,9 @@ from typing import Any
 import pydantic
 import pytest
 
+from fsm import Report, json_schema
 from fsm.automaton.lazy_dfa import shortest_text
-from fsm.expression import Report
-from fsm.schema import json_schema, spelling
+from fsm.schema import spelling
 from fsm.schema.keywords.formats import SPELLINGS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "json_text.md").read_text(encoding="utf-8")

@@ -16,8 +16,8 @@ from hypothesis import HealthCheck, example, given, note, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, condecimal, networks
 
+from fsm import json_schema
 from fsm.errors import EmptyLanguage
-from fsm.schema import json_schema
 from tests.walks import RANDOMS, random_text
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]

@@ -15,12 +15,12 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, GetPydanticSch
 from pydantic_core import core_schema
 
 import fsm
-from fsm import json_schema
+from fsm import json_schema, regex
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import BudgetExceeded, ExpressionError, SchemaError
 from fsm.pattern.ecma_pattern import ecma_search
 from fsm.pattern.leftmost_first import simplest
-from fsm.pattern.python_pattern import preferred_texts, regex
+from fsm.pattern.python_pattern import preferred_texts
 from fsm.terms import node as nodes
 from fsm.terms.characters import utf8
 from fsm.terms.rule import Rule

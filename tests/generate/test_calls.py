@@ -23,11 +23,14 @@ import fsm
 from outlines_cont import (
     DEFAULT_MAX_TOKENS,
     Branch,
+    PieceOptions,
+    RowView,
     SequenceState,
     TokenSet,
     TokenStream,
     continuous,
     control,
+    engine_of,
     errors,
     generate,
     models,
@@ -35,7 +38,6 @@ from outlines_cont import (
     samplers,
 )
 from outlines_cont.cli.options import ExtractOptions
-from outlines_cont.engine.engine import engine_of
 from outlines_cont.errors import (
     ContextLengthError,
     IncompleteOutput,
@@ -52,10 +54,9 @@ from outlines_cont.errors import (
     UserCodeError,
     located,
 )
-from outlines_cont.generation.options import _CHECKED, Options, PieceOptions, checked_policies
+from outlines_cont.generation.options import _CHECKED, Options, checked_policies
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.policies.constraint import Constraint
-from outlines_cont.policies.policy import RowView
+from outlines_cont.policies import Constraint
 from tests.engine.test_engine_loop import Planned, _free, _write
 from tests.fakes import FakeTokenizer, random_model, random_network, recurrent_network
 from tests.saved_model import save_model

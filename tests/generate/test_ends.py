@@ -15,7 +15,7 @@ import torch
 from outlines_cont import continuous, generate, samplers
 from outlines_cont.generate import Generator
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.sampling.params import Sampler
+from outlines_cont.samplers import Sampler
 from outlines_cont.state.row import GENERATED, StateRow
 from tests.fakes import EOS, FakeTokenizer, random_model
 from tests.oracle import next_logits

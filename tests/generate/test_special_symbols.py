@@ -10,7 +10,7 @@ import torch
 
 import fsm
 from outlines_cont import BatchedExecutor, Tokens, adapters, continuous, generate, samplers
-from outlines_cont.policies.constraint import Constraint
+from outlines_cont.policies import Constraint
 from tests.fakes import BOS, END_OF_TURN, FakeTokenizer, random_model
 
 END, START = fsm.special("<end>"), fsm.special("<s>")

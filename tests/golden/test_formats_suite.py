@@ -8,7 +8,7 @@ from random import Random
 import jsonschema_rs
 import pytest
 
-from fsm.schema import json_schema
+from fsm import json_schema
 from fsm.schema.keywords.formats import FORMATS
 from tests.golden.test_schema_suite import GROUPS, needs_suite, spellings
 from tests.walks import random_text

@@ -22,9 +22,8 @@ from typing import Any
 
 import pytest
 
-from fsm import TokenFSM, Vocabulary
+from fsm import TokenFSM, Vocabulary, json_schema
 from fsm.errors import BudgetExceeded, EmptyLanguage, SchemaError, SchemaWarning, TokenNotAllowed
-from fsm.schema import json_schema
 
 RATCHET = Path(__file__).with_name("schema_suite.json")
 _REPOSITORY = Path(__file__).resolve().parents[2]

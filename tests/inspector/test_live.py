@@ -13,8 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlines_cont import Chat, continuous, generate, models, policies
-from outlines_cont.events.event import StreamEvent
+from outlines_cont import Chat, StreamEvent, continuous, generate, models, policies
 from outlines_cont.serve import live
 from outlines_cont.serve.limits import ServerLimits
 from outlines_cont.serve.live import _MAX_STATES, LiveRuns, _Shown

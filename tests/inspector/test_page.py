@@ -15,14 +15,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fsm
-from outlines_cont import continuous, generate, models, policies, samplers
+from outlines_cont import SequenceState, continuous, generate, models, policies, samplers
 from outlines_cont.errors import OptionError
 from outlines_cont.inspector.page import embedded, page
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state import inspection as module
 from outlines_cont.state.inspection import inspection
 from outlines_cont.state.row import StateRow
-from outlines_cont.state.sequence_state import SequenceState
 from tests.fakes import FakeTokenizer, recurrent_network
 
 SCHEMA = {

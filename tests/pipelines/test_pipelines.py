@@ -17,8 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from outlines_cont import continuous, engine_of, generate, models, pipelines, samplers
-from outlines_cont.engine.engine import Engine
+from outlines_cont import Engine, continuous, engine_of, generate, models, pipelines, samplers
 from outlines_cont.errors import OptionError, UnknownOption
 from outlines_cont.events.json_paths import byte_ranges, leaves
 from outlines_cont.pipelines import Failure, Outcome, RowError, SetupError

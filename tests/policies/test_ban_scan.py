@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from outlines_cont import policies
-from outlines_cont.policies.ban import Ban
+from outlines_cont.policies import Ban
 from tests.bare_loop import ToyModel
 
 # Letters whose other cases are longer, look alike or have bytes in common, and what is no letter.

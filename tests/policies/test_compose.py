@@ -7,10 +7,9 @@ from functools import cache
 from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
+from outlines_cont import Branch, RowView, TokenSet
 from outlines_cont.errors import UnsupportedBranch
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.policy import RowView
 from tests.engine.test_engine_loop import Planned, _ids, _write
 from tests.fakes import scripted_model
 

@@ -7,10 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from outlines_cont import SequenceState, continuous, generate, models, samplers
+from outlines_cont import Branch, Policy, RowView, SequenceState, TokenSet, continuous, generate, models, samplers
 from outlines_cont.errors import StateFileError
-from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.policy import Policy, RowView
 from tests.fakes import (
     END_OF_TURN,
     EOS,

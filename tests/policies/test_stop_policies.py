@@ -11,7 +11,7 @@ from outlines_cont import SequenceState, continuous, generate, samplers
 from outlines_cont.errors import OptionError
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.policies import StopAt
-from outlines_cont.sampling.params import Sampler
+from outlines_cont.samplers import Sampler
 from tests.fakes import END_OF_TURN, EOS, FakeTokenizer, random_model, saying, scripted_model
 
 TOKENIZER = FakeTokenizer()

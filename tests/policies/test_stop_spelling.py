@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from outlines_cont import Branch
 from outlines_cont.policies import StopAt
-from outlines_cont.policies.branch import Branch
 from tests.fakes import FakeTokenizer
 
 ACUTE = "é".encode()

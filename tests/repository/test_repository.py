@@ -105,3 +105,20 @@ def test_completion_shows_the_public_names_of_a_module_and_no_others(name: str) 
     own = {public for public in own if vars(module)[public].__module__ == name and not public.startswith("_")}
     assert own - INTERNAL.get(name, set()) == own & {*module.__all__}
     assert INTERNAL.get(name, set()) <= own
+
+
+def test_tests_benchmarks_and_examples_import_public_names_as_users_do() -> None:
+    """So that what moves inside breaks only the tests of what is inside."""
+    modules = [import_module(name) for name in ("fsm", "fsm.types", "outlines_cont", *(f"outlines_cont.{name}" for name in PUBLIC))]
+    exported = {name: getattr(module, name) for module in modules for name in module.__all__}
+    public, found, count = {module.__name__ for module in modules}, [], 0
+    for path in (p for d in ("tests", "benchmarks", "scripts", "examples") for p in (ROOT / d).rglob("*.py")):
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(("outlines_cont", "fsm")):
+                names = {alias.name for alias in node.names} & exported.keys()
+                count += len(names)
+                inner = None if node.module in public or not names else import_module(str(node.module))
+                same = [name for name in names if inner is not None and getattr(inner, name, None) is exported[name]]
+                found += [f"{path.relative_to(ROOT)}:{node.lineno}: {name} of {node.module}" for name in same]
+    assert count > 900
+    assert found == []

@@ -17,9 +17,8 @@ from outlines_cont import BatchedExecutor, SequenceState, continuous, control, e
 from outlines_cont.control import gen
 from outlines_cont.engine.drawing.draw_plan import DrawPlan, drawing_of
 from outlines_cont.errors import OptionError, SamplerError, UserCodeError
-from outlines_cont.samplers import Greedy, Multinomial, Temperature, greedy, multinomial
+from outlines_cont.samplers import Greedy, Multinomial, Sampler, Temperature, greedy, multinomial
 from outlines_cont.sampling import TokenCounts
-from outlines_cont.sampling.params import Sampler
 from tests.fakes import EOS, random_model
 
 Counts = Sequence[TokenCounts | None] | None

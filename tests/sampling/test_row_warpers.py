@@ -14,10 +14,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_cont import BatchedExecutor, SequenceState, TokenStream, continuous, generate
+from outlines_cont import BatchedExecutor, Branch, RowView, SequenceState, TokenSet, TokenStream, continuous, generate
 from outlines_cont.errors import StateFileError
-from outlines_cont.policies.branch import Branch, TokenSet
-from outlines_cont.policies.policy import RowView
 from outlines_cont.samplers import DRY, XTC, MinP, Mirostat, Multinomial, Temperature, TopA, TypicalP, best_of, greedy, multinomial
 from outlines_cont.sampling import TokenCounts
 from outlines_cont.state import text as row_text

@@ -11,7 +11,7 @@ import httpx
 import openai
 import uvicorn
 
-from outlines_cont.engine.engine import engine_of
+from outlines_cont import engine_of
 from outlines_cont.serve.app import make_app
 from outlines_cont.serve.limits import ServerLimits
 

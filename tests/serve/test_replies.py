@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from openai.types.chat import ChatCompletionChunk
 
-from outlines_cont import models
-from outlines_cont.events.event import OpenCall, StreamEvent
+from outlines_cont import OpenCall, StreamEvent, models
 from outlines_cont.serve.choice import Answer, Choice
 from outlines_cont.serve.replies import ChatWriter, sent
 from outlines_cont.serve.requests import ChatRequest

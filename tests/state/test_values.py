@@ -15,11 +15,10 @@ import torch
 from pydantic import BaseModel
 
 import fsm
-from outlines_cont import BatchedExecutor, Chat, SequenceState, continuous, control, errors, generate, models, policies, samplers
+from outlines_cont import BatchedExecutor, Branch, Chat, SequenceState, continuous, control, errors, generate, models, policies, samplers
 from outlines_cont.control import Controller
 from outlines_cont.errors import IncompleteOutput, ModelMismatch, NotPicklable, OptionError, StateFileError
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.policies.branch import Branch
 from outlines_cont.policies.text_scan import Alternatives
 from tests.chat_models import chat_model
 from tests.fakes import FakeTokenizer, random_model, random_network

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_cont import SequenceState, continuous, generate, samplers
-from outlines_cont.policies.branch import FREE, Branch
-from outlines_cont.policies.policy import Policy, RowView
+from outlines_cont import Branch, Policy, RowView, SequenceState, continuous, generate, samplers
+from outlines_cont.policies.branch import FREE
 from tests.account import Account
 from tests.fakes import random_model
 from tests.judged import at_least, judged

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from outlines_cont import continuous, generate, models, samplers
-from outlines_cont.engine.engine import Engine, engine_of
+from outlines_cont import Engine, continuous, engine_of, generate, models, samplers
 from outlines_cont.generation.engine_thread import EngineThread, Items, Reading
 from tests.serve.running import wait_until
 

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field
 
-from outlines_cont import SequenceState, continuous, engine_of, generate, samplers
+from outlines_cont import SequenceState, StreamEvent, continuous, engine_of, generate, samplers
 from outlines_cont.errors import CheckFailed, IncompleteOutput, OptionError
-from outlines_cont.events.event import StreamEvent
 from outlines_cont.state.row import StateRow
 from tests.fakes import random_model
 from tests.oracle import next_logits

@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_cont import samplers
+from outlines_cont import TokenSet, TokenStream, samplers
 from outlines_cont.errors import OptionError, SamplerError, TokenizerError
-from outlines_cont.policies.branch import TokenSet
-from outlines_cont.streams import Stop, TokenStream
+from outlines_cont.streams import Stop
 from tests.fakes import BOS, END_OF_TURN, EOS, VOCAB_SIZE, FakeTokenizer
 from tests.tokenizer_kinds import EVERY_KIND, tokenizer_of
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlines_cont.streams import Stop, TokenStream
+from outlines_cont import TokenStream
+from outlines_cont.streams import Stop
 from tests.fakes import BOS, END_OF_TURN, EOS, FakeTokenizer
 
 TOKENIZER = FakeTokenizer()

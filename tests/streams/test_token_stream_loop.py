@@ -9,13 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from outlines_cont import continuous, generate, samplers
+from outlines_cont import TokenSet, TokenStream, continuous, generate, samplers
 from outlines_cont.errors import DeadEnd, InvalidLogits, OptionError, TokenizerError
 from outlines_cont.policies import FreeText
-from outlines_cont.policies.branch import TokenSet
+from outlines_cont.samplers import Sampler
 from outlines_cont.sampling import TokenCounts
-from outlines_cont.sampling.params import Sampler
-from outlines_cont.streams import TokenStream, draw
+from outlines_cont.streams import draw
 from tests.fakes import EOS, VOCAB_SIZE, FakeTokenizer, random_model
 from tests.oracle import next_logits
 

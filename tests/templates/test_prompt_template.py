@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from outlines_cont.pipelines.outcome import SetupError, TemplateError
+from outlines_cont.pipelines import SetupError, TemplateError
 from outlines_cont.pipelines.prompt_template import DEFAULT_SOURCE, PromptTemplate
 
 

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from jinja2.utils import Namespace
 from transformers.utils.chat_template_utils import render_jinja_template
 
+from outlines_cont import TemplateBudget
 from outlines_cont.chats.template import ChatTemplate, _open_ended, _rendered, _up_to_open_end
 from outlines_cont.errors import BudgetError, ChatError, OutlinesContError, TemplateError
-from outlines_cont.jinja_sandbox import ITEM, MAX_DEPTH, TemplateBudget, TemplateUsage
-from outlines_cont.pipelines.outcome import RowError, SetupError
+from outlines_cont.jinja_sandbox import ITEM, MAX_DEPTH, TemplateUsage
+from outlines_cont.pipelines import RowError, SetupError
 from outlines_cont.pipelines.prompt_template import PromptTemplate
 from outlines_cont.templates import Template
 from tests.chat_models import TEMPLATES
