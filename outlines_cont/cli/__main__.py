@@ -97,7 +97,14 @@ def _serve(options: ServeOptions) -> None:
     from fsm import Limits
     from outlines_cont.cli.model import load_model
 
-    model = load_model(options.model, options.device, options.dtype, fused=options.fused, num_rows=8)
+    model = load_model(
+        options.model,
+        options.device,
+        options.dtype,
+        fused=options.fused,
+        num_rows=8,
+        kv_budget_bytes=options.kv_budget_bytes,
+    )
     limits = ServerLimits(
         max_requests=options.max_requests,
         max_tokens=options.max_tokens,

@@ -40,6 +40,7 @@ def load_model(
     *,
     fused: bool = True,
     num_rows: int = 1,
+    kv_budget_bytes: int | None = None,
     verbose: bool = False,
 ) -> HuggingFaceModel:
     """Return a model by hub id or path, or the bundled one for None, and choose the threads for `num_rows` rows at a time.
@@ -47,6 +48,7 @@ def load_model(
     Raises `SetupError` if the model cannot be loaded; with `verbose` the choice of threads is printed, and which forward runs.
     """
     model = _loaded(name, device, dtype, fused)
+    model.kv_store.budget_bytes = kv_budget_bytes
     choice = set_threads(model, num_rows)
     if verbose:
         waiting = os.environ.get("OMP_WAIT_POLICY", "as OpenMP does").lower()

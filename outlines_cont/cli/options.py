@@ -290,6 +290,8 @@ class ServeOptions:
     max_tokens: Annotated[int, Option(min=1, metavar="N", help="The most tokens of a text; also the default.")] = 4_096
     max_choices: Annotated[int, Option(min=1, metavar="N", help="The most texts of a request: prompts times `n`.")] = 16
     max_body_bytes: Annotated[int, Option(min=1, metavar="N", help="The most bytes of a request; others get status 413.")] = 4_000_000
+    kv_budget_bytes: Annotated[int | None, Option(min=1, metavar="N", show_default="no limit",
+        help="The most bytes of keys and values of all requests and of the prefix cache; requests without room wait.")] = None
     max_schema_work: Annotated[int, Option(min=1, metavar="N", help="Steps of work, of 3 to 10 us each, to compile a schema.")] = 120_000
     max_mask_work: Annotated[int, Option(min=1, metavar="N", help="The same for the token mask of one state of a constraint.")] = 150_000
     device: Device = None

@@ -26,12 +26,14 @@ _TOO_MUCH: list[tuple[dict[str, Any], str]] = [
     ({"prompt": "x" * 30_000}, "at most 20000 bytes"),
     ({"structured_outputs": {"json": _WIDE}}, "max_work"),
     ({"structured_outputs": {"regex": "(?:(?!a.{20}b).)*c"}}, "max_mask_work"),
+    ({"prompt": "lamp " * 500}, "within the budget of 2000000 bytes"),
 ]
 """What is over a limit of the server below, and what the reply says."""
 
 
 def test_the_command_serves_and_ends() -> None:
     limits = ["--max-choices", "2", "--max-body-bytes", "20000", "--max-schema-work", "2000", "--max-mask-work", "300"]
+    limits += ["--kv-budget-bytes", "2000000"]
     command = [sys.executable, "-m", "outlines_cont.cli", "serve", "--port", "0", "--name", "ours", *limits]
     environment = os.environ | {"OUTLINES_CONT_API_KEY": "secret"}
     key = {"Authorization": "Bearer secret"}
@@ -49,7 +51,7 @@ def test_the_command_serves_and_ends() -> None:
             }
             for refused, said in _TOO_MUCH:
                 reply = httpx.post(f"{url}/v1/completions", json=body | refused, headers=key, timeout=90)
-                assert (reply.status_code, said in reply.text) == (413 if "bytes" in said else 400, True), reply.text
+                assert (reply.status_code, said in reply.text) == (413 if "at most 20000 bytes" in said else 400, True), reply.text
             found: list[httpx.Response] = []
             asking = threading.Thread(target=lambda: found.append(httpx.post(f"{url}/v1/completions", json=body, headers=key, timeout=90)))
             asking.start()
