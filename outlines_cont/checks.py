@@ -159,13 +159,14 @@ def check_draft(draft: T) -> T:
     return draft
 
 
-def checked_path(option: str, path: str | os.PathLike[str]) -> Path:
-    """Return a path; raise `OptionError` for what cannot be one."""
+def checked_path(path: str | os.PathLike[str], error: Callable[[str], Exception]) -> Path:
+    """Return a path; raise `error` with a message for what cannot name a file."""
     try:
         name = os.fsencode(path)
     except (TypeError, UnicodeEncodeError):
         name = b"\0"
-    check(option, path, b"\0" not in name, "a path")
+    if b"\0" in name:
+        raise error(f"expected a path that can name a file, without a NUL character, as `path`, got {path!r}")
     return Path(os.fsdecode(name))
 
 

@@ -31,19 +31,19 @@ from outlines_cont.pipelines.ray_workers import WorkerOptions
 from outlines_cont.pipelines.reading import RowSource
 from outlines_cont.pipelines.record_schema import RecordSchema, load_schema
 
-# The options that a record depends on, beside model, schema, template and calibration.
-_DECIDING = (
-    "dtype",
-    "most_tokens",
-    "schema_options",
-    "sampler",
-    "seed",
-    "text_field",
-    "chat",
-    "system",
-    "missing",
-    "samples",
-)
+# The options that a record depends on, beside model, schema, template and calibration, and the attributes that have them.
+_DECIDING = {
+    "dtype": "dtype",
+    "max_tokens": "most_tokens",
+    "whitespace and any_order": "schema_options",
+    "sampler": "sampler",
+    "seed": "seed",
+    "text_field": "text_field",
+    "chat": "chat",
+    "system": "system",
+    "allow_missing": "missing",
+    "samples": "samples",
+}
 
 # Options, those that each needs, and what is said where one of these is not given.
 # fmt: off
@@ -95,16 +95,18 @@ def prepared(
         gpus=1 if (options.device or "").startswith("cuda") else 0,
         block_size=2 * options.batch_size,
     )
+    named = {
+        "schema": schema.json_schema,
+        "prompt": template.source,
+        "model": model,
+        "calibration": calibration,
+        **{name: getattr(options, attribute) for name, attribute in _DECIDING.items()},
+    }
     extraction = Extraction(
         source=RowSource(options.input, options.input_format, options.text_field, stdin),
         output=stdout if options.output is None else options.output,
-        settings=[
-            schema.json_schema,
-            template.source,
-            model,
-            calibration,
-            *(getattr(options, name) for name in _DECIDING),
-        ],
+        settings=[*named.values()],
+        named=named,
         title=f"{Path(options.input).name} → {Path(options.schema).name}",
         text_field=options.text_field,
         needed=RowPrompt(template, options.text_field, "", options.missing).needed,

@@ -36,6 +36,7 @@ from outlines_cont.pipelines.output import (
     file_output,
     lines_path,
     match_done,
+    packed_settings,
     signed_line,
     stream_output,
     table_output,
@@ -96,6 +97,7 @@ class Extraction:
         source: the input.
         output: a file, or a stream of bytes. A table (.csv, .parquet) is made from a file of lines after the last row.
         settings: everything but the row that a record depends on, of which a resumed run must have the same.
+        named: the same by name, for the error of a run that has others.
         text_field: the field of a row with the message, which is written, too, with `keep_text`.
         needed: the fields that the prompt needs; a table must have them.
         details: whether `_details` is written: log-probabilities, tokens, and how many samples agree.
@@ -116,6 +118,7 @@ class Extraction:
     source: RowSource
     output: Path | BinaryIO
     settings: Any
+    named: Mapping[str, Any]
     title: str
     text_field: str = "text"
     needed: Collection[str] = ("text",)
@@ -132,6 +135,7 @@ class Extraction:
     tally: Tally = field(init=False)
     _lines: Path | None = field(init=False, default=None)
     _digest: str = field(init=False)
+    _packed: str = field(init=False)  # the settings, for the first line of the output
     _rows: Iterator[InputRow] = field(init=False)
     _keep: int | None = field(init=False, default=None)  # the bytes of the output that stay
 
@@ -151,9 +155,10 @@ class Extraction:
             check_columns(columns, self.needed, _MESSAGE)
             check_columns(columns, [self.gold] if self.gold is not None else [], _GOLD)
         self._digest = digest_of(repr([self.settings, self.keep_text, self.details]).encode())
+        self._packed = packed_settings({**self.named, "keep_text": self.keep_text, "details": self.details})
         self._rows = iter(source)
         if self._lines is not None and self._lines.exists():
-            done = match_done(self._lines, self._rows, self._digest) if self.resume else (0, 0, 0)
+            done = match_done(self._lines, self._rows, self._digest, self._packed) if self.resume else (0, 0, 0)
             self.tally.skipped, self.tally.failed, self._keep = done
 
     def run(self, load: Callable[[], Any], show: ShowValue | None = None) -> Generator[Tally, None, None]:
@@ -221,7 +226,8 @@ class Extraction:
 
     def _line(self, row: InputRow, outcome: Outcome) -> bytes:
         fields = {name: value for name, value in row.fields.items() if self.keep_text or name != self.text_field}
-        fields |= {"_line": row.line, "_digest": f"{row.digest}-{self._digest}"}
+        packed = "" if self.tally.skipped + self.tally.rows else f"-{self._packed}"
+        fields |= {"_line": row.line, "_digest": f"{row.digest}-{self._digest}{packed}"}
         if self.details:
             fields["_details"] = _details(outcome, self.calibration)
         if outcome.failure is None:

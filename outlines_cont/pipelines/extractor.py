@@ -52,6 +52,7 @@ from outlines_cont.pipelines.record_schema import RecordSchema
 from outlines_cont.progress import OnProgress
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.params import Sampler
+from outlines_cont.state.file import name_of_model
 from outlines_cont.state.row import FORCED, StateRow
 from outlines_cont.state.tokens import Tokens, start_ids
 
@@ -279,10 +280,20 @@ class Extractor:
     @property
     def digest(self) -> str:
         """A SHA-256 of what a record depends on except its row: model, schema, prompt (of a function its name) and options."""
-        left_out = ("model", "schema", "prompt", "chat", "batch_size", "draft")
-        options = {name: value for name, value in self._arguments.items() if name not in left_out}
-        parts = [self.model.fingerprint, self.schema.json_schema, self._source, sorted(options.items())]
+        parts = [self.model.fingerprint, self.schema.json_schema, self._source, sorted(self._deciding.items())]
         return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What a record depends on except its row, by name."""
+        model = f"{name_of_model(self.model)} ({self.model.fingerprint[:12]})"
+        return {"model": model, "schema": self.schema.json_schema, "prompt": self._source, **self._deciding}
+
+    @property
+    def _deciding(self) -> dict[str, Any]:
+        """The options that a record depends on."""
+        left_out = ("model", "schema", "prompt", "chat", "batch_size", "draft")
+        return {name: value for name, value in self._arguments.items() if name not in left_out}
 
     def outcomes(
         self, rows: Iterable[Row | Exception], show: ShowValue | None = None
@@ -432,6 +443,7 @@ def run(
         source=RowSource(str(path), InputFormat(input_format), text_field, None),
         output=output,
         settings=[own.digest if own is not None else "", settings],
+        named={**(own.settings if own is not None else {}), "settings": settings},
         title=f"{path.name} → {output.name}",
         text_field=text_field,
         needed=own.needed if own is not None else (),

@@ -13,6 +13,8 @@ import csv
 import json
 import os
 import stat
+import zlib
+from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -32,6 +34,8 @@ except ImportError:  # on Windows; two runs that write one file are not noticed 
     fcntl = None  # type: ignore[assignment]
 
 LINES_SUFFIXES = (".jsonl", ".ndjson")
+_MAX_SHOWN = 120  # characters of a setting
+_MAX_BYTES = 100_000  # of all settings
 
 WriteLine = Callable[[bytes], None]
 """Writes one line, its line end included."""
@@ -150,8 +154,38 @@ def check_suffix(path: Path, suffixes: Sequence[str] = LINES_SUFFIXES) -> None:
         raise SetupError(f"expected an output whose name ends in {listed(suffixes)}, got {str(path)!r}")
 
 
-def match_done(path: Path, rows: Iterator[InputRow], settings: str) -> tuple[int, int, int]:
+def packed_settings(settings: Mapping[str, Any]) -> str:
+    """Return settings as a text without `-` for the `_digest` of a first line; a long value has a digest in place of its end."""
+    found = {}
+    for name, value in settings.items():
+        text = repr(value)
+        if value is not None and value is not False and value not in ("", []):
+            is_long = len(text) > _MAX_SHOWN
+            found[name] = f"{text[:_MAX_SHOWN]}... ({digest_of(text.encode('utf-8', 'replace'))})" if is_long else text
+    return b64encode(zlib.compress(json.dumps(found).encode(), 9)).decode()
+
+
+def _unpacked(packed: str) -> dict[str, str]:
+    """Return what `packed_settings` was made of; nothing for what it did not make."""
+    try:
+        found = json.loads(zlib.decompressobj().decompress(b64decode(packed), _MAX_BYTES))
+    except (ValueError, zlib.error):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _differences(old: str, new: str) -> str:
+    """Return which packed settings differ, and how; an empty text where there are no old ones, as in outputs of earlier versions."""
+    before, after = _unpacked(old), _unpacked(new)
+    names = [name for name in before | after if before.get(name) != after.get(name)]
+    shown = [f"`{name}` was {before.get(name, 'not set')}, and is {after.get(name, 'not set')}" for name in names]
+    return f": {'; '.join(shown)}" if before and shown else ""
+
+
+def match_done(path: Path, rows: Iterator[InputRow], settings: str, packed: str) -> tuple[int, int, int]:
     """Take the rows of the input that the output `path` of an earlier run has, and count them.
+
+    `settings` is the digest of those of this run, `packed` their `packed_settings`.
 
     Returns:
         The number of rows, the number of those with an error, and the bytes of their lines; any bytes after these are an unfinished line.
@@ -160,7 +194,7 @@ def match_done(path: Path, rows: Iterator[InputRow], settings: str) -> tuple[int
         SetupError: the file is not such an output, one of its lines was edited, its input or the settings have changed since, or another
             run is writing it.
     """
-    done, failed, size = 0, 0, 0
+    done, failed, size, before = 0, 0, 0, ""
     with path.open("r+b") as file:
         _lock(file, path)
         for number, line in enumerate(file, start=1):
@@ -169,7 +203,8 @@ def match_done(path: Path, rows: Iterator[InputRow], settings: str) -> tuple[int
             where = f"line {number} of {str(path)!r}"
             fields = _line_fields(line, where)
             row = next(rows, None)
-            digest, old_settings, _ = f"{fields['_digest']}--".split("-", 2)
+            digest, old_settings, rest = f"{fields['_digest']}--".split("-", 2)
+            before = rest.removesuffix("--").rpartition("-")[0] if number == 1 else before
             wrong = ""
             if row is None:
                 wrong = (
@@ -182,11 +217,12 @@ def match_done(path: Path, rows: Iterator[InputRow], settings: str) -> tuple[int
                     "Give the same input as before"
                 )
             elif old_settings != settings:
+                told = f"was made with others{_differences(before, packed)}"
                 wrong = (
-                    f"expected the schema, model, prompt and options that the output was made with, but {where} was made with others. "
+                    f"expected the schema, model, prompt and options that the output was made with, but {where} {told}. "
                     "Give the same ones, name another file"
                 )
-            elif line != signed_line({**fields, "_digest": f"{digest}-{settings}"}):
+            elif line != signed_line({**fields, "_digest": fields["_digest"].rpartition("-")[0]}):
                 wrong = f"expected lines as a run has written them, but {where} was edited, or is of an earlier version. Restore it"
             if wrong:
                 raise SetupError(f"{wrong}, or start again with `overwrite=True` (--overwrite).")

@@ -15,6 +15,7 @@ import io
 import json
 import math
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -32,7 +33,8 @@ from safetensors.torch import load as tensors_of_bytes
 from safetensors.torch import save as safetensors_bytes
 from safetensors.torch import save_file
 
-from outlines_cont.errors import SavedError, StateFileError, StateMismatch
+from outlines_cont.checks import checked_path
+from outlines_cont.errors import SavedError, StateFileError, StateMismatch, shortened
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.buffer import Layer
 from outlines_cont.kv.row import KVPart, RowKV
@@ -158,6 +160,8 @@ class _StateRecord(_StrictRecord):
     format: str
     model: str
     tokenizer: str
+    # For people; see `name_of_model`.
+    model_name: str = ""
     num_samples: _Count
     seed: _Seed | list[_Seed]
     num_layers: _Count
@@ -190,6 +194,7 @@ def save_state(
         format=_FORMAT,
         model=model.fingerprint,
         tokenizer=model.tokenizer.fingerprint,
+        model_name=name_of_model(model),
         num_samples=len(rows[0]) if rows else 0,
         batch_size=len(rows) if rows and not flat else None,
         seed=list(seed) if isinstance(seed, tuple) else seed,
@@ -203,7 +208,7 @@ def save_state(
     text = record.model_dump_json(exclude_defaults=True)
     metadata = {_METADATA: text, "digest": _digest(tensors, text)}
     if isinstance(path, str | os.PathLike):
-        _write(_path(path), tensors, metadata)
+        _write(checked_path(path, StateFileError), tensors, metadata)
     else:
         _opened(path, "write").write(safetensors_bytes(tensors, metadata))
 
@@ -223,7 +228,10 @@ def load_chat(path: File, model: LanguageModel) -> tuple[Rows, Seed, str]:
 
 
 def _loaded(path: File, model: LanguageModel) -> tuple[Rows, Seed, _StateRecord]:
-    tensors, text = _read(_path(path)) if isinstance(path, str | os.PathLike) else _read_bytes(path)
+    if isinstance(path, str | os.PathLike):
+        tensors, text = _read(checked_path(path, StateFileError))
+    else:
+        tensors, text = _read_bytes(path)
     try:
         saved = _FormatRecord.model_validate_json(text).format
         if saved != _FORMAT:
@@ -527,27 +535,25 @@ def _implied_prompt(row: StateRow, model: LanguageModel) -> int:
     return len(shown_text(row.token_ids[:num_given], model.tokenizer, row.num_start_tokens))
 
 
+def name_of_model(model: LanguageModel) -> str:
+    """Return the class of a model, its id or folder where it has one, and its size, for messages."""
+    # Without the number that tells it from other models of this process.
+    name = re.sub(r"(, #[0-9]+)?>$", "", repr(model)).removeprefix("<")
+    num_layers = len(model.new_cache().layers)
+    return f"{name}, {num_layers} layers" if num_layers else name
+
+
 def _check_origin(path: Any, record: _StateRecord, model: LanguageModel) -> None:
+    other = shortened(repr(record.model_name)[1:-1], 120) or "another"  # with what a terminal obeys as escapes
     for what, saved, own in (
         ("model", record.model, model.fingerprint),
         ("tokenizer", record.tokenizer, model.tokenizer.fingerprint),
     ):
         if saved != own:
             raise StateMismatch(
-                f"expected a state of this {what} ({own[:12]}) in {_shown(path)}, got one of another ({saved[:12]}). "
-                "Load it with the model, the weights and the float type that it was saved with."
+                f"expected a state of this {what}, that of {name_of_model(model)} ({own[:12]}), in {_shown(path)}, got that of {other} "
+                f"({saved[:12]}). Load it with the model, the weights and the float type that it was saved with."
             )
-
-
-def _path(path: str | os.PathLike[str]) -> Path:
-    name = os.fsdecode(path)
-    if "\0" in name:
-        raise StateFileError(f"expected a path without a NUL character, which no file can have, got {name!r}.")
-    try:
-        os.fsencode(name)
-    except UnicodeEncodeError as error:
-        raise StateFileError(f"expected a path of characters that a file name can have, got {name!r}.") from error
-    return Path(name)
 
 
 def _write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:

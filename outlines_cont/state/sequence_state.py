@@ -10,6 +10,7 @@ import io
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import compress
 from pathlib import Path
 from typing import Any
@@ -309,7 +310,7 @@ class SequenceState(StateViews):
         Cost: a pass over the tokens. With `top` one forward over the last 2,000 tokens of all rows together; see `inspection`.
         """
         check("top", top, is_int(top, 0, 1000), "a number of tokens from 0 to 1000")
-        file = checked_path("path", path)
+        file = checked_path(path, partial(OptionError, option="path"))
         self._score()
         file.write_text(page(inspection(self.model, self.rows, top)), encoding="utf-8")
 

@@ -9,15 +9,22 @@ import signal
 import sys
 import time
 import warnings
+import zlib
+from base64 import b64encode
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from typer.testing import CliRunner, Result
 
 from outlines_cont import continuous, generate, models
 from outlines_cont.cli.__main__ import app
 from outlines_cont.pipelines import Extractor
+from outlines_cont.pipelines.outcome import InputRow, SetupError
+from outlines_cont.pipelines.output import match_done, packed_settings, signed_line
 from tests.page_server import PageServer
 from tests.saved_model import save_model
 
@@ -317,14 +324,16 @@ def test_an_output_that_holds_a_failed_row_ends_with_status_1_again(saved_model:
         ("row", (), "line 2 of the input is not what line 2 of 'out.jsonl' was made of"),
         ("shorter", (), "at least 3 rows"),
         ("blank", (), "line 3 of the input"),
-        ("schema", (), "was made with others"),
-        ("", ("--max-tokens", "99"), "was made with others"),
-        ("", ("--prompt", "p.jinja"), "was made with others"),
-        ("", ("--keep-text",), "was made with others"),
-        ("", ("--whitespace", "none"), "was made with others"),
-        ("", ("--any-order",), "was made with others"),
-        ("", ("--seed", "7"), "was made with others"),
-        ("", ("--allow-missing", "*"), "was made with others"),
+        ("schema", (), "was made with others: `schema` was '{"),
+        ("", ("--max-tokens", "99"), "was made with others: `max_tokens` was 1024, and is 99. Give"),
+        ("", ("--prompt", "p.jinja"), r"was made with others: `prompt` was 'Message: {{ text }}\nRecord: ', and is '{{ text }}'. Give"),
+        ("", ("--keep-text",), "was made with others: `keep_text` was not set, and is True. Give"),
+        ("", ("--whitespace", "none"), "'whitespace': 'one_space', 'key_order': 'schema'}, and is {'whitespace': 'none'"),
+        ("", ("--any-order",), "'key_order': 'schema'}, and is {'whitespace': 'one_space', 'key_order': 'any'}. Give"),
+        ("", ("--seed", "7"), "was made with others: `seed` was 0, and is 7. Give"),
+        ("", ("--seed", "7", "--dtype", "bfloat16"), ": `seed` was 0, and is 7; `dtype` was not set, and is 'bfloat16'. Give"),
+        ("", ("--allow-missing", "*"), "was made with others: `allow_missing` was not set, and is True. Give"),
+        ("earlier", ("--seed", "7"), "line 1 of 'out.jsonl' was made with others. Give"),
         ("garbage", (), "line 2 of 'out.jsonl' is not a line of one"),
         ("record", (), "line 3 of 'out.jsonl' was edited, or is of an earlier version. Restore it"),
         ("no record", (), "line 3 of 'out.jsonl' was edited"),
@@ -349,6 +358,9 @@ def test_resuming_something_else_is_refused(
     elif change == "garbage":
         out = whole.splitlines(keepends=True)[0] + b"{}\n"
         (folder / "out.jsonl").write_bytes(out)
+    elif change == "earlier":
+        out = of_an_earlier_version(out)
+        (folder / "out.jsonl").write_bytes(out)
     elif change in ("record", "no record", "version"):
         lines = out.splitlines(keepends=True)
         fields = json.loads(lines[2])
@@ -368,6 +380,33 @@ def test_resuming_something_else_is_refused(
     assert message in result.stderr
     assert result.stderr.count("\n") == 1
     assert out == (folder / "out.jsonl").read_bytes()
+
+
+def of_an_earlier_version(out: bytes) -> bytes:
+    """An output as it was before its first line had the settings."""
+    first, *others = out.splitlines(keepends=True)
+    fields = json.loads(first)
+    digest, settings, _ = fields["_digest"].split("-", 2)
+    return b"".join([signed_line({**fields, "_digest": f"{digest}-{settings}"}), *others])
+
+
+def test_an_output_of_before_settings_were_kept_is_resumed(saved_model: Path, folder: Path, whole: bytes) -> None:
+    earlier = of_an_earlier_version(whole)
+    assert len(earlier) < len(whole)
+    (folder / "out.jsonl").write_bytes(b"".join(earlier.splitlines(keepends=True)[:4]))
+
+    assert run(saved_model, *RESUME).exit_code == 0
+    assert earlier == (folder / "out.jsonl").read_bytes()
+
+
+@given(st.one_of(st.text(), st.sampled_from(["null", "1", "[]", "{}"]).map(lambda text: b64encode(zlib.compress(text.encode())).decode())))
+def test_settings_that_no_run_has_kept_are_as_none(packed: str) -> None:
+    with TemporaryDirectory() as folder:
+        out = Path(folder) / "out.jsonl"
+        row = InputRow(1, "0" * 12)
+        out.write_bytes(signed_line({"_line": 1, "_digest": f"{row.digest}-{'1' * 12}-{packed}"}))
+        with pytest.raises(SetupError, match="was made with others. Give"):
+            match_done(out, iter([row]), "2" * 12, packed_settings({"seed": 1}))
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals differ")

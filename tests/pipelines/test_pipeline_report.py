@@ -232,8 +232,12 @@ def test_a_pipeline_is_gone_on_with_by_the_same_extractor_only(folder: Path) -> 
     assert tally.skipped + tally.rows == 5
     assert (folder / "out.jsonl").read_bytes() == whole
     other = pipelines.Extractor(random_model("llama"), SCHEMA, "Other: {{ text }}")
-    with pytest.raises(SetupError, match="was made with others"):
+    differs = r"was made with others: `prompt` was 'Message: .*', and is 'Other: \{\{ text \}\}'\. Give"
+    with pytest.raises(SetupError, match=differs):
         pipelines.run("in.jsonl", other, "out.jsonl", resume=True)
+    differs = r"`model` was '.* Llama.* layers \([0-9a-f]{12}\)', and is '.* GPT2.*; `settings` was not set, and is 'b'\. Give"
+    with pytest.raises(SetupError, match=differs):
+        pipelines.run("in.jsonl", pipelines.Extractor(random_model("gpt2"), SCHEMA), "out.jsonl", settings="b", resume=True)
     with pytest.raises(SetupError, match="exists"):
         pipelines.run("in.jsonl", made, "out.jsonl")
     with pytest.raises(OptionError, match="expected `settings`"):

@@ -70,6 +70,24 @@ def test_a_file_of_another_model_is_refused(tmp_path: Path) -> None:
         SequenceState.load(tmp_path / "s", random_model(dtype=torch.float32))
 
 
+def test_another_model_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    size = r"\w*, \d+ tokens, .* \d layers"
+    names = rf"that of HuggingFaceModel GPT2{size} \(.*, got that of HuggingFaceModel Llama{size}"
+    state = _state()
+    state.save(tmp_path / "s")
+    with pytest.raises(StateMismatch, match=names) as caught:
+        SequenceState.load(tmp_path / "s", random_model("gpt2"))
+    assert "#" not in str(caught.value)
+    monkeypatch.setattr("outlines_cont.state.file.name_of_model", lambda _: "x\x1b[31m" + "y" * 500)
+    state.save(tmp_path / "s")
+    with pytest.raises(StateMismatch, match=r"got that of x\\x1b\[31my+\.\.\.y+ \("):
+        SequenceState.load(tmp_path / "s", random_model("gpt2"))
+    monkeypatch.setattr("outlines_cont.state.file.name_of_model", lambda _: "")  # as in files of before
+    state.save(tmp_path / "s")
+    with pytest.raises(StateMismatch, match="got that of another"):
+        SequenceState.load(tmp_path / "s", random_model("gpt2"))
+
+
 def test_a_truncated_altered_or_foreign_file_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "s"
     _state().save(path)
