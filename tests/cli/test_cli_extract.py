@@ -22,8 +22,8 @@ from typer.testing import CliRunner, Result
 
 from outlines_cont import continuous, generate, models
 from outlines_cont.cli.__main__ import app
-from outlines_cont.pipelines import Extractor
-from outlines_cont.pipelines.outcome import InputRow, SetupError
+from outlines_cont.pipelines import Extractor, SetupError
+from outlines_cont.pipelines.outcome import InputRow
 from outlines_cont.pipelines.output import match_done, packed_settings, signed_line
 from tests.page_server import PageServer
 from tests.saved_model import save_model
