@@ -202,8 +202,8 @@ class Engine:
             return
         job.is_cancelled = True
         with self.lock:
-            if self._recovery.checkpoint is None:  # else this thread is in a step
-                with self._recovery:
+            if not self._recovery.has_turn:  # else this thread is in a step
+                with self._recovery.turn(), self._recovery:
                     self._scheduler.remove_cancelled()
                 self._account()  # which lets go of the job, and of the keys and values of its rows that had ended
 
@@ -312,7 +312,7 @@ class Engine:
 
         Cost: the tokens of each row, which are copied to tuples; keys and values are shared.
         """
-        with self.lock, torch.inference_mode():
+        with self.lock, self._recovery.turn(), torch.inference_mode():
             self._recovery.undo()
             kept = self._scheduler.shares(rows)
             return [
@@ -331,7 +331,7 @@ class Engine:
         with self.lock, torch.inference_mode():
             started = perf_counter()
             try:
-                with self._recovery as checkpoint:  # registers new jobs
+                with self._recovery.turn(), self._recovery as checkpoint:  # registers new jobs
                     self._scheduler.remove_cancelled()
                     self._scheduler.admit(checkpoint.add)
                     self._plan()

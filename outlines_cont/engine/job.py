@@ -195,42 +195,47 @@ class Checkpoint:
 
 
 class Recovery:
-    """Rolls back steps, its `with` blocks, after errors and interrupts; `checkpoint` is None between two steps."""
+    """Rolls back steps, its `with` blocks, after errors and interrupts; `checkpoint` is None between two steps.
+
+    Enter `turn` first, by the thread that has the lock of the engine: `with recovery.turn(), recovery: ...`. An interrupt may come anywhere in
+    the methods here, and leave a checkpoint, to which the next turn returns; the lock behind a turn is always released.
+    """
 
     def __init__(self, begin: Callable[[], Checkpoint], roll_back: Callable[[Checkpoint], None]) -> None:
         """`begin` returns the checkpoint of a step; `roll_back` restores it."""
         self.checkpoint: Checkpoint | None = None
         self._begin, self._roll_back = begin, roll_back
-        self._thread: int | None = None  # the thread that takes a step
+        self._turn = threading.Lock()
 
-    def __enter__(self) -> Checkpoint:
-        """Begin a transaction, after the roll-back of one that was interrupted; return its checkpoint.
+    @property
+    def has_turn(self) -> bool:
+        """Whether the thread that has the lock of the engine takes a step."""
+        return self._turn.locked()
+
+    def turn(self) -> threading.Lock:
+        """Return what to enter for a step.
 
         Raises:
-            UnsupportedBranch: the thread is in a transaction.
+            UnsupportedBranch: the thread takes one already.
         """
-        if self.checkpoint is not None and self._thread == threading.get_ident():
+        if self.has_turn:
             raise UnsupportedBranch(
                 "expected a check, a validator or a policy that does not run the model that waits for it, got one that calls a "
                 "generator of the same model. Call it after the text is complete."
             )
+        return self._turn
+
+    def __enter__(self) -> Checkpoint:
+        """Begin a transaction, after the roll-back of one that was interrupted; return its checkpoint."""
         self.undo()
-        self._thread = threading.get_ident()
-        try:
-            self.checkpoint = self._begin()
-        except BaseException:
-            self._thread = None
-            raise
+        self.checkpoint = self._begin()
         return self.checkpoint
 
     def __exit__(self, kind: object, *_: object) -> None:
         """Commit the transaction, or roll it back after an error."""
-        try:
-            if kind is not None:
-                self.undo()
-            self.checkpoint = None
-        finally:
-            self._thread = None
+        if kind is not None:
+            self.undo()
+        self.checkpoint = None
 
     def undo(self) -> None:
         """Roll back to the checkpoint, if there is one."""

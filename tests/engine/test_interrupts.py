@@ -7,6 +7,7 @@ import linecache
 import signal
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -27,8 +28,9 @@ _FOLDER = str(Path(outlines_cont.__file__).parent)
 class _Interrupt:
     """Raises `KeyboardInterrupt` before line number `at` of our code that runs in the body; counts the lines."""
 
-    def __init__(self, at: int) -> None:
-        self.left = at
+    def __init__(self, at: int, only: str = "") -> None:
+        """`only`: the beginning of the qualified names of the functions whose lines count."""
+        self.left, self.only = at, only
 
     def __enter__(self) -> _Interrupt:
         sys.settrace(self._trace)
@@ -38,7 +40,8 @@ class _Interrupt:
         sys.settrace(None)
 
     def _trace(self, frame: FrameType, event: str, argument: object) -> Any:
-        return self._line if frame.f_code.co_filename.startswith(_FOLDER) else None
+        is_ours = frame.f_code.co_filename.startswith(_FOLDER) and frame.f_code.co_qualname.startswith(self.only)
+        return self._line if is_ours else None
 
     def _line(self, frame: FrameType, event: str, argument: object) -> Any:
         # Between a body and the end of its `with` an exception of a trace function leaves a lock held; a signal does not.
@@ -178,6 +181,25 @@ def test_a_program_that_is_interrupted_at_every_line_writes_what_it_writes(strid
         ]
         assert expected.shared == found.shared
         assert Replay(found.events).texts == dict(enumerate(found.texts))
+
+
+def test_an_engine_steps_on_after_an_interrupt_of_its_recovery_itself() -> None:
+    model = models.from_transformers(random_network("llama"), FakeTokenizer())
+    write = continuous(generate.text(model))
+    wanted, count, at = write("the name", max_tokens=3), 0, 0
+    while at <= count:
+        at += 1
+        with suppress(KeyboardInterrupt), _Interrupt(at, "Recovery."):
+            write("the name", max_tokens=3)
+            break
+        count += 1
+        # The interrupt that rolls a step back is interrupted itself, too.
+        for inner in range(1, 9):
+            with suppress(KeyboardInterrupt), _Interrupt(inner, "Recovery."):
+                write("a", max_tokens=2)
+        assert write("the name", max_tokens=3) == wanted, at
+    assert count > 20
+    assert engine_of(model).num_running == 0
 
 
 def test_a_call_that_is_interrupted_lets_its_own_rows_go_and_no_others() -> None:
