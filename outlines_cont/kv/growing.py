@@ -60,6 +60,8 @@ class Tails:
         return self._attached(index, slots.keys[index], slots.values[index])
 
     def _attached(self, index: int, keys: torch.Tensor, values: torch.Tensor) -> Layer:
+        if not self.segments:
+            return keys, values
         shared = [layer for segment in self.segments if (layer := segment.layer(index)) is not None]
         if not shared:
             return keys, values

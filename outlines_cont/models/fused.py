@@ -20,12 +20,14 @@ from torch.nn import functional
 from outlines_cont.device import upload
 from outlines_cont.kv.attention import additive_mask, prefix_attention
 from outlines_cont.kv.growing import Tails
-from outlines_cont.models.decoder_family import DecoderLayer, Norm, NotFused, read_decoder
+from outlines_cont.models.decoder_family import Decoder, DecoderLayer, Norm, NotFused, read_decoder
 from outlines_cont.models.joined import WeightsWatch
 from outlines_cont.models.product import Product
 
 # The positions of a new rotary table; a longer one is twice as long as is needed.
 _POSITIONS = 1024
+# The most tokens of a forward whose space is kept for the next one.
+_KEPT_TOKENS = 256
 _DECODERS: WeakKeyDictionary[Any, FusedDecoder] = WeakKeyDictionary()
 
 
@@ -51,10 +53,62 @@ class _Sight:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Turn:
-    """The rotation of the heads of each token: (N, 1, D) factors of the heads, and of their halves in the other order."""
+    """The rotation of the heads of each token: (N, 1, T) factors, and (N, 1, T / 2) those of the other half for each half."""
 
     cos: Tensor
-    sin: Tensor
+    low: Tensor
+    high: Tensor
+
+
+class _Heads:
+    """Views of the queries, keys and values of N = R * Q tokens, (N, (H + 2 Hk) D), of which rotary embeddings turn the first T of each D.
+
+    Attributes:
+        flat: all of them.
+        turned: (N, H + Hk, T), what is turned of queries and keys; `low` and `high` are its halves.
+        query: (R, H, Q, D); if `is_folded`, (R, Hk, H / Hk, D).
+        pair: (2, R, Hk, Q, D), keys and values.
+    """
+
+    __slots__ = ("flat", "high", "low", "pair", "query", "turned")
+
+    def __init__(self, flat: Tensor, shape: torch.Size, decoder: Decoder, num_turned: int, is_folded: bool) -> None:
+        (rows, width), count, key_count = shape, decoder.heads, decoder.key_heads
+        self.flat = flat
+        heads = flat.view(rows * width, -1, decoder.size)
+        self.turned = heads[:, : count + key_count, :num_turned]
+        self.low, self.high = self.turned.chunk(2, -1) if num_turned else (self.turned, self.turned)
+        query = heads.narrow(1, 0, count)
+        if is_folded:  # the query heads of a key head become its queries, so that its keys are read once
+            self.query = query.view(rows, key_count, -1, decoder.size)
+        else:
+            self.query = query.view(rows, width, count, -1).transpose(1, 2)
+        pair = heads.narrow(1, count, 2 * key_count)
+        self.pair = pair.view(rows, width, 2, key_count, -1).permute(2, 0, 3, 1, 4)
+
+
+class _Space:
+    """What the layers of a forward write one after the other, for N tokens, with views of it: those of a step are made once.
+
+    Attributes:
+        key: what it depends on: the shape of the ids, T, and whether queries are folded.
+        flat, heads: queries, keys and values as the product gives them, and after norms of heads; the same where there are none.
+        turning: (N, H + Hk, T), a factor of the rotation, with its halves `low` and `high`.
+        inner, gates: (N, outputs), what `up` gives, with its halves.
+    """
+
+    __slots__ = ("flat", "gates", "heads", "high", "inner", "key", "low", "turning")
+
+    def __init__(self, x: Tensor, decoder: Decoder, key: tuple[torch.Size, int, bool]) -> None:
+        layer, num_turned = decoder.layers[0], key[1]
+        self.key = key
+        self.flat = x.new_empty((len(x), layer.qkv.weight.shape[1]))
+        whole = self.flat if layer.head_norms is None else torch.empty_like(self.flat)
+        self.heads = _Heads(whole, key[0], decoder, *key[1:])
+        self.turning = x.new_empty((len(x), decoder.heads + decoder.key_heads, num_turned))
+        self.low, self.high = self.turning.chunk(2, -1) if num_turned else (self.turning, self.turning)
+        self.inner = x.new_empty((len(x), layer.up.weight.shape[1]))
+        self.gates = self.inner.chunk(2, -1)
 
 
 class FusedDecoder:
@@ -63,12 +117,11 @@ class FusedDecoder:
     def __init__(self, network: Any) -> None:
         self._decoder = decoder = read_decoder(network)
         self._watch = WeightsWatch(network)
-        self._both = decoder.heads + decoder.key_heads
         self._groups = decoder.heads // decoder.key_heads
         self._ropes = {layer.rope for layer in decoder.layers}
         self._windows = {layer.window for layer in decoder.layers}
         self._tables: dict[str, Tensor] = {}
-        self._swap: Tensor | None = None
+        self._space: _Space | None = None  # that of the last small forward, while none runs
         reason = self.change()
         if reason is not None:
             raise NotFused(reason)
@@ -90,12 +143,14 @@ class FusedDecoder:
             x = x + functional.embedding(positions, decoder.positions)
         turns = {name: self._turn(name, positions, tails.num_columns + shape[1]) for name in self._ropes}
         sights = {window: _sight(mask, input_ids, tails, window, x.dtype) for window in self._windows}
-        tails.begin(len(decoder.layers), x.new_empty((shape[0], decoder.key_heads, shape[1], decoder.size)))
+        space = self._space_of(x, shape, turns, is_ours=tails.is_ours)
+        tails.begin(len(decoder.layers), space.heads.pair[0])
         for index, layer in enumerate(decoder.layers):
-            x = self._attention(x, index, shape, turns[layer.rope], sights[layer.window], tails)
+            x = self._attention(x, index, space, turns[layer.rope], sights[layer.window], tails)
             if index == len(decoder.layers) - 1:
                 x = _wanted(x, shape, columns)
-            x = self._feed_forward(x, layer)
+            x = self._feed_forward(x, layer, space)
+        self._space = space if len(positions) <= _KEPT_TOKENS else None
         x = decoder.norm(x)
         logits = decoder.head(x).view(shape[0], len(columns), -1)
         if decoder.logits_scale != 1:
@@ -103,70 +158,69 @@ class FusedDecoder:
         cap = decoder.logits_cap
         return logits if cap is None else torch.tanh(logits / cap) * cap
 
+    def _space_of(
+        self, x: Tensor, shape: torch.Size, turns: dict[str | None, _Turn | None], *, is_ours: bool
+    ) -> _Space:
+        """Return the space of a forward that begins with `x`; none but this forward has it."""
+        space, self._space = self._space, None
+        num_turned = next((turn.cos.shape[-1] for turn in turns.values() if turn is not None), 0)
+        key = shape, num_turned, shape[1] == 1 and not is_ours and x.device.type == "cpu"
+        return space if space is not None and space.key == key else _Space(x, self._decoder, key)
+
     def _attention(
-        self, x: Tensor, index: int, shape: torch.Size, turn: _Turn | None, sight: _Sight, tails: Tails
+        self, x: Tensor, index: int, space: _Space, turn: _Turn | None, sight: _Sight, tails: Tails
     ) -> Tensor:
         layer = self._decoder.layers[index]
         before, after, _, _ = layer.norms
-        rows, width = shape
-        heads = self._heads(x if before is None else before(x), layer, turn)
-        pair = heads.narrow(1, self._decoder.heads, 2 * self._decoder.key_heads)
-        pair = pair.view(rows, width, 2, self._decoder.key_heads, -1).permute(2, 0, 3, 1, 4)
-        keys, values = tails.write_pair(index, pair)
-        query = heads.narrow(1, 0, self._decoder.heads).view(rows, width, self._decoder.heads, -1).transpose(1, 2)
+        heads = self._heads(x if before is None else before(x), layer, turn, space)
+        keys, values = tails.write_pair(index, heads.pair)
         if sight.start:
             keys, values = keys[:, :, sight.start :], values[:, :, sight.start :]
         if tails.is_ours or x.device.type != "cpu":
-            out, _ = prefix_attention(layer.attention, query, keys, values, sight.mask, scaling=layer.scale)
+            out, _ = prefix_attention(layer.attention, heads.query, keys, values, sight.mask, scaling=layer.scale)
         else:
-            out = self._attend(query, keys, values, sight, layer.scale)
-        return self._add(x, out.reshape(rows * width, -1), layer.output, after)
+            is_folded = space.key[2]
+            out = functional.scaled_dot_product_attention(
+                heads.query, keys, values, sight.mask, is_causal=sight.is_causal, scale=layer.scale,
+                enable_gqa=self._groups > 1 and not is_folded,
+            )  # fmt: skip
+            out = out if is_folded else out.transpose(1, 2)
+        return self._add(x, out.reshape(len(x), -1), layer.output, after)
 
-    def _heads(self, x: Tensor, layer: DecoderLayer, turn: _Turn | None) -> Tensor:
-        """Return (N, H + 2 Hk, D) queries, keys and values."""
+    def _heads(self, x: Tensor, layer: DecoderLayer, turn: _Turn | None, space: _Space) -> _Heads:
+        """Return queries, keys and values of (N, ...) tokens, turned."""
         decoder = self._decoder
-        flat = layer.qkv(x)
-        heads = flat.view(x.shape[0], -1, decoder.size)
+        flat = layer.qkv(x, space.flat)
         if layer.head_norms is not None:
-            parts, unit = (flat, decoder.size) if layer.norms_whole else (heads, 1)
+            parts, unit = (flat, decoder.size) if layer.norms_whole else (flat.view(len(x), -1, decoder.size), 1)
             sizes = [count * unit for count in (decoder.heads, decoder.key_heads, decoder.key_heads)]
             query, keys, values = torch.split_with_sizes(parts, sizes, 1)
             norm_query, norm_keys = layer.head_norms
-            heads = torch.cat([norm_query(query), norm_keys(keys), values], 1).view(heads.shape)
+            flat = space.heads.flat
+            torch.cat([norm_query(query), norm_keys(keys), values], 1, out=flat.view(parts.shape))
+        heads = space.heads if flat is space.heads.flat else _Heads(flat, space.key[0], decoder, *space.key[1:])
         if turn is not None:
-            turned = heads.narrow(1, 0, self._both)
-            swapped = turned.roll(decoder.size // 2, -1) if self._swap is None else turned.index_select(-1, self._swap)
-            turned.mul_(turn.cos).addcmul_(swapped, turn.sin)
+            torch.mul(heads.high, turn.low, out=space.low)
+            torch.mul(heads.low, turn.high, out=space.high)
+            torch.addcmul(space.turning, heads.turned, turn.cos, out=heads.turned)
         return heads
 
-    def _attend(self, query: Tensor, keys: Tensor, values: Tensor, sight: _Sight, scale: float) -> Tensor:
-        """Return (R, Q, H, D), the attention of (R, H, Q, D) queries on a CPU."""
-        rows, heads, width, size = query.shape
-        has_groups = self._groups > 1
-        if has_groups and width == 1:
-            # The query heads of a key head become its queries, so that its keys are read once.
-            query, has_groups = query.reshape(rows, keys.shape[1], self._groups, size), False
-        out = functional.scaled_dot_product_attention(
-            query, keys, values, sight.mask, is_causal=sight.is_causal, scale=scale, enable_gqa=has_groups
-        )
-        return out.reshape(rows, 1, heads, size) if width == 1 else out.transpose(1, 2)
-
-    def _feed_forward(self, x: Tensor, layer: DecoderLayer) -> Tensor:
+    def _feed_forward(self, x: Tensor, layer: DecoderLayer, space: _Space) -> Tensor:
         _, _, before, after = layer.norms
-        inner = layer.up(x if before is None else before(x))
+        inner = layer.up(x if before is None else before(x), space.inner if len(x) == len(space.inner) else None)
         if self._decoder.is_gated:
-            gate, up = inner.chunk(2, -1)
+            gate, up = space.gates if inner is space.inner else inner.chunk(2, -1)
             inner = layer.activation(gate).mul_(up)
         else:
             inner = layer.activation(inner)
         return self._add(x, inner, layer.down, after)
 
     def _add(self, x: Tensor, inner: Tensor, product: Product, norm: Norm | None) -> Tensor:
-        """Return `x` plus a product, which is normed before where there is a norm."""
+        """Add a product to `x`, normed before where there is a norm, and return it."""
         scale = self._decoder.residual_scale
         if norm is not None:
-            return torch.add(x, norm(product(inner)), alpha=scale)
-        return product.added(x, inner, scale)
+            return x.add_(norm(product(inner)), alpha=scale)
+        return product.add_to(x, inner, scale)
 
     def _turn(self, name: str | None, positions: Tensor, stop: int) -> _Turn | None:
         """Return the rotation of tokens at `positions`, all below `stop`, in layers with a rotary table; to read them would be a sync."""
@@ -175,25 +229,18 @@ class FusedDecoder:
         table = self._tables.get(name)
         if table is None or len(table) < stop:
             table = self._tables[name] = self._table(name, max(2 * stop, _POSITIONS), positions.device)
-        return _Turn(*table.index_select(0, positions).unbind(1))
+        num_turned = table.shape[2] // 2
+        return _Turn(*table.index_select(0, positions).split_with_sizes([num_turned, *[num_turned // 2] * 2], 2))
 
     def _table(self, name: str, length: int, device: torch.device) -> Tensor:
-        """Return (length, 2, 1, D) factors of a rotary embedding: of the heads, and of their halves in the other order."""
-        decoder = self._decoder
-        rotary: Any = decoder.rotary
+        """Return (length, 1, 2 T) factors of a rotary embedding, those of a `_Turn` side by side."""
+        rotary: Any = self._decoder.rotary
         options = {"layer_type": name} if hasattr(rotary, "layer_types") else {}
-        like = decoder.embedding[:1, None]
+        like = self._decoder.embedding[:1, None]
         found = rotary(like, torch.arange(length, device=device)[None], **options)
         cos, sin = (angles[0].to(like.dtype) for angles in found)
-        turned = cos.shape[-1]
-        half = turned // 2
-        sin = torch.cat([-sin[:, :half], sin[:, half:]], 1)
-        rest = decoder.size - turned
-        if rest:
-            order = torch.arange(decoder.size, device=device)
-            self._swap = torch.cat([order[half:turned], order[:half], order[turned:]])
-        table = torch.stack([functional.pad(cos, (0, rest), value=1.0), functional.pad(sin, (0, rest))], 1)
-        return table.unsqueeze(2)
+        half = sin.shape[1] // 2
+        return torch.cat([cos, -sin[:, :half], sin[:, half:]], 1)[:, None]
 
 
 def _wanted(x: Tensor, shape: torch.Size, columns: Sequence[int]) -> Tensor:

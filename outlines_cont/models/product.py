@@ -38,17 +38,19 @@ class Product:
         object.__setattr__(self, "rows", self.weight.t())
         object.__setattr__(self, "many", _many(self.weight))
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """Return (N, outputs) of (N, inputs)."""
+    def __call__(self, x: Tensor, out: Tensor | None = None) -> Tensor:
+        """Return (N, outputs) of (N, inputs); they are written to `out` where MKL multiplies, as oneDNN makes a tensor of its own."""
         if x.shape[0] >= self.many:
             return _by_onednn(x, self.rows, self.bias)
-        return torch.mm(x, self.weight) if self.bias is None else torch.addmm(self.bias, x, self.weight)
+        if self.bias is None:
+            return torch.mm(x, self.weight, out=out)
+        return torch.addmm(self.bias, x, self.weight, out=out)
 
-    def added(self, x: Tensor, inner: Tensor, scale: float) -> Tensor:
-        """Return (N, outputs) `x` plus `scale` times the product of (N, inputs)."""
+    def add_to(self, x: Tensor, inner: Tensor, scale: float) -> Tensor:
+        """Add `scale` times the product of (N, inputs) to (N, outputs) `x`, and return it."""
         if x.shape[0] >= self.many:
-            return torch.add(x, _by_onednn(inner, self.rows, self.bias), alpha=scale)
-        x = torch.addmm(x, inner, self.weight, alpha=scale)
+            return x.add_(_by_onednn(inner, self.rows, self.bias), alpha=scale)
+        x.addmm_(inner, self.weight, alpha=scale)
         return x if self.bias is None else x.add_(self.bias, alpha=scale)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import sys
+import threading
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
@@ -235,6 +237,35 @@ def test_two_models_of_one_network_share_its_forward() -> None:
     first, second = _opened(network), _opened(network)
     assert first.capabilities.fused
     assert second.capabilities.fused
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen3"])
+def test_forwards_of_two_models_of_one_network_in_threads_are_those_alone(family: str) -> None:
+    network = random_network(family)
+    batches = [KVBatch(_opened(network), [None] * 2) for _ in range(2)]
+    for batch in batches:
+        batch.feed([[3, 4], [5, 6]], [[1], [1]])
+    starts = [[3, 4], [5, 6]]
+    found: list[list[torch.Tensor]] = [[], []]
+
+    def run(index: int) -> None:
+        found[index] += [batches[index].feed_next([7 + step, 8 + index]) for step in range(30)]
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        threads = [threading.Thread(target=run, args=(index,)) for index in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(interval)
+    for index, logits in enumerate(found):
+        for row, start in enumerate(starts):
+            written = [8 + index] * 30 if row else [*range(7, 37)]
+            expected = _plain(network, [*start, *written])[-30:]
+            assert _error(torch.stack(logits)[:, row], expected) < 1e-4
 
 
 def _swap_parameter(network: Any) -> None:

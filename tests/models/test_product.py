@@ -44,7 +44,7 @@ def test_both_libraries_have_the_same_products(
         x = torch.randn((num_tokens, outputs), generator=source)
         plain = inner @ weight + (0 if bias is None else bias)
         torch.testing.assert_close(ours(inner), plain, rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(ours.added(x, inner, scale), x + scale * plain, rtol=1e-5, atol=1e-4)
+        torch.testing.assert_close(ours.add_to(x.clone(), inner, scale), x + scale * plain, rtol=1e-5, atol=1e-4)
 
 
 @pytest.mark.usefixtures("always")
