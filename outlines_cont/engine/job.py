@@ -197,8 +197,8 @@ class Checkpoint:
 class Recovery:
     """Rolls back steps, its `with` blocks, after errors and interrupts; `checkpoint` is None between two steps.
 
-    Enter `turn` first, by the thread that has the lock of the engine: `with recovery.turn(), recovery: ...`. An interrupt may come anywhere in
-    the methods here, and leave a checkpoint, to which the next turn returns; the lock behind a turn is always released.
+    Enter `turn` first, by the thread that has the lock of the engine: `with recovery.turn(), recovery: ...`. An interrupt may come anywhere
+    in the methods here, and leave a checkpoint, to which the next turn returns; the lock behind a turn is always released.
     """
 
     def __init__(self, begin: Callable[[], Checkpoint], roll_back: Callable[[Checkpoint], None]) -> None:
