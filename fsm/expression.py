@@ -246,8 +246,9 @@ class Expression:
             is_whole: whether the end after the text is rejected, and not its last byte.
 
         Returns:
-            Several where several reject it; none where nothing is known, or where it is not JSON at all. Behind a pointer a remark in
-            parentheses says where only the order of keys rejects it.
+            Several where several reject it. Behind a pointer a remark in parentheses says where only the order of keys rejects it.
+            None where the byte is allowed (`explain` has nothing to say of it), where the text is not JSON at all (`explain` of
+            `json_schema(True)` rejects it, too), or else where nothing is known, as the keyword is too deep in the schema.
 
         Raises:
             TypeError: `text` is not a `Text`.

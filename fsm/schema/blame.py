@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -129,10 +130,8 @@ class _BlameSearch:
         for number, question in enumerate(questions):
             if number >= _MAX_VISITS or len(found) >= MAX_NAMED:
                 break
-            try:
+            with suppress(FSMError):  # a part that cannot be compiled alone explains nothing
                 self._answer(*question, found, questions)
-            except FSMError:  # a part that cannot be compiled alone explains nothing
-                continue
         return tuple(reference(at) + remark for at, remark in found.items())[:MAX_NAMED]
 
     def _answer(self, place: Place, value: _Begun, found: _Found, questions: list[_Question]) -> None:

@@ -342,7 +342,6 @@ class ForkProgram(RowProgram):
             row.begin(self._between, start=self._base)
         self.is_idle = not (branch.backtrack or branch.ff_tokens) and branch.sample_mask is None
         follow(row, branch)
-        self._end_beyond_context(row)
 
     def _end_beyond_context(self, row: Row) -> None:
         if row.piece.owed and not row.has_ended:

@@ -72,6 +72,33 @@ def test_a_member_out_of_order_is_laid_to_the_properties() -> None:
     assert fsm.json_schema(schema, key_order="any").blame('{"b":1,"a":\x00') == ()
 
 
+def deep(schema: Any) -> Any:
+    for _ in range(250):
+        schema = {"allOf": [schema]}
+    return schema
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "is_allowed", "is_json"),
+    [
+        (PERSON, '{"name":"a', True, True),
+        ({"minimum": 10}, "12", True, True),
+        (PERSON, '{"name":   ', False, False),
+        ({"type": "integer"}, "x", False, False),
+        (deep({"type": "integer"}), '"', False, True),
+    ],
+)
+def test_explain_tells_apart_why_nothing_is_blamed(schema: Any, text: str, is_allowed: bool, is_json: bool) -> None:
+    language = fsm.json_schema(schema)
+
+    def explained(one: fsm.Expression) -> str:
+        return one.explain(text) or "the end of the text"
+
+    assert language.blame(text) == ()
+    assert ("the end of the text" in explained(language)) == is_allowed
+    assert ("the end of the text" in explained(fsm.json_schema(True))) == is_json
+
+
 def test_an_end_that_comes_too_early_is_laid_to_a_keyword() -> None:
     assert fsm.json_schema({"type": "integer", "minimum": 10}).blame("7", is_whole=True) == ("#/minimum",)
 

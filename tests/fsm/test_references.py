@@ -298,6 +298,23 @@ def test_a_reference_is_resolved_in_the_root_even_if_the_registry_has_its_uri() 
     assert not expression.accepts("[14]")
 
 
+def test_an_identifier_beside_a_reference_is_ignored_by_the_drafts_that_ignore_what_is_beside_it() -> None:
+    given = {"http://x.test/dir/t.json": {"type": "string"}, "http://x.test/t.json": {"type": "integer"}}
+    beside = {"allOf": [{"$id": "dir/", "$ref": "t.json"}]}
+    around = {
+        "definitions": {"a": {"$id": "dir/", "$ref": "#", "definitions": {"b": {"$ref": "t.json"}}}},
+        "$ref": "#/definitions/a/definitions/b",
+    }
+    alone = {"properties": {"a": {"$id": "dir/", "properties": {"b": {"$ref": "t.json"}}}}}
+    for draft, is_ignored in (("draft-07/schema#", True), ("draft/2020-12/schema", False)):
+        head = {"$schema": f"http{'s' * (not is_ignored)}://json-schema.org/{draft}", "$id": "http://x.test/"}
+        for schema in (beside, around):
+            found = json_schema(head | schema, registry=given)
+            assert (found.accepts("1"), found.accepts('"a"')) == (is_ignored, not is_ignored)
+        found = json_schema(head | alone, registry=given)
+        assert (found.accepts('{"a":{"b":1}}'), found.accepts('{"a":{"b":"a"}}')) == (False, True)
+
+
 def test_a_rule_is_built_when_its_body_is_asked_for_and_not_to_tell_how_large_a_term_is() -> None:
     rule = Rule("late", lambda: nodes.words([b"a" * 1_000, b"b" * 1_000]))
     term = nodes.concat(nodes.literal(b"("), rule.term)
