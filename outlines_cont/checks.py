@@ -6,7 +6,8 @@ Checks of arguments: predicates (`is_int`, `is_number`, `is_model`; a bool is no
 `check_int`, `check_limits` and so on; those of one value return it), and `file_text`, which reads a file in UTF-8 or raises a given
 error.
 
-Defaults that the command line and Python share: `DEFAULT_MAX_TOKENS`, and `num_cores`, the cores that this process may use.
+Limits and defaults that the command line and Python share: `MAX_SAMPLES`, `DEFAULT_MAX_TOKENS`, and `num_cores`, the cores that this
+process may use.
 """
 
 from __future__ import annotations
@@ -102,10 +103,11 @@ def index_of(value: object) -> int | None:
         return None
 
 
-def check_int(option: str, value: T, least: int, *, is_optional: bool = False) -> T:
-    """Return a value; raise `OptionError` for anything but an int of `least` or more, or None where `is_optional`."""
-    holds = is_int(value, least) or (is_optional and value is None)
-    return check(option, value, holds, f"an int, {least} or more,{' or None' if is_optional else ''}")
+def check_int(option: str, value: T, least: int, most: int | None = None, *, is_optional: bool = False) -> T:
+    """Return a value; raise `OptionError` for anything but an int from `least` to `most`, or None where `is_optional`."""
+    holds = is_int(value, least, most) or (is_optional and value is None)
+    wanted = f"an int, {least} or more," if most is None else f"an int from {least} to {most:,}"
+    return check(option, value, holds, f"{wanted}{' or None' if is_optional else ''}")
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
@@ -176,6 +178,10 @@ def file_text(path: str | os.PathLike[str], what: str, error: Callable[[str], Ex
         return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as reason:
         raise error(f"expected a UTF-8 text file {what}, but {str(path)!r} cannot be read: {reason}") from reason
+
+
+MAX_SAMPLES = 100_000
+"""The most samples of a batch entry, and of a row by one call, so that a mistaken number is refused before memory is used up."""
 
 
 DEFAULT_MAX_TOKENS = 1024

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, ParamSpec, cast
 
 import torch
 
-from outlines_cont.checks import check, check_int, is_number, knows_its_options
+from outlines_cont.checks import MAX_SAMPLES, check, check_int, is_number, knows_its_options
 from outlines_cont.errors import OptionError
 from outlines_cont.sampling.batch import TokenSampler, chain_of, params_of
 from outlines_cont.sampling.kernels import TokenCounts
@@ -176,7 +176,7 @@ class Multinomial(_TokenSampler):
     penalties: Penalties = NO_PENALTIES
 
     def __post_init__(self) -> None:
-        check_int("n", self.samples, 1)
+        check_int("n", self.samples, 1, MAX_SAMPLES)
         num_xtc = sum(isinstance(warper, XTC) for warper in self.warpers)
         check("warpers", self.warpers, num_xtc <= 1, "at most one `XTC` among the warpers")
 
@@ -221,7 +221,7 @@ class BeamSearch:
     length_penalty: float = 0.0
 
     def __post_init__(self) -> None:
-        check_int("beams", self.beams, 1)
+        check_int("beams", self.beams, 1, MAX_SAMPLES)
         penalty = self.length_penalty
         check("length_penalty", penalty, is_number(penalty) and abs(penalty) <= 10, "a number from -10 to 10")
 
@@ -283,7 +283,7 @@ def multinomial(
     The options apply in the order of `sampling.STEPS`, whatever the order of the arguments; `str(sampler)` shows it.
 
     Args:
-        n: S, the samples per prompt, or after a state of one sample; with 1 each sample of a state is continued once.
+        n: S, the samples per prompt, or after a state of one sample, at most 100,000; with 1 each sample of a state is continued once.
         top_k: keep the k most probable tokens.
         top_p: then keep the fewest most probable tokens whose probabilities sum to at least this share (nucleus sampling).
         min_p: then keep tokens with at least this share of the largest probability.
@@ -354,7 +354,7 @@ def beam_search(beams: int, *, length_penalty: float = 0.0) -> BeamSearch:
     entry has no other. No random numbers are drawn.
 
     Args:
-        beams: the number of hypotheses that are kept.
+        beams: the number of hypotheses that are kept, at most 100,000.
         length_penalty: before scores are compared, divide them by the number of generated tokens to this power;
             0 compares plain sums, 1 means per token, more prefers longer texts.
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import typer
 from typer import Argument, Option
 
-from outlines_cont.checks import DEFAULT_MAX_TOKENS
+from outlines_cont.checks import DEFAULT_MAX_TOKENS, MAX_SAMPLES
 from outlines_cont.pipelines.outcome import InputFormat
 
 app = typer.Typer(
@@ -126,7 +126,7 @@ class ExtractOptions:
     draft: Annotated[Draft, Option(help="Speculative decoding by prompt lookup: the same records in fewer forwards.")] = "none"
     thinking: Annotated[bool, Option("--thinking",
         help="Let the model think before each record, between the marks of its chat template, 2,048 tokens at most.")] = False
-    samples: Annotated[int, Option(min=0, metavar="N",
+    samples: Annotated[int, Option(min=0, max=MAX_SAMPLES, metavar="N",
         help="Sample N more records for each row, and count for each value how many agree.")] = 0
     details: Annotated[bool, Option("--details", help="Write log-probabilities, tokens and agreement with each record.")] = False
     report: Annotated[Path | None, Option(metavar="FILE.html", help="Write a page about the results, and what to check first.")] = None

@@ -26,7 +26,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import torch
 
 from fsm import Expression
-from outlines_cont.checks import check, check_int, check_model, checked_bool, index_of, is_int
+from outlines_cont.checks import MAX_SAMPLES, check, check_int, check_model, checked_bool, index_of, is_int
 from outlines_cont.conversation.content import Content, checked_ids, checked_mask, checked_sampler, drawn, given_row
 from outlines_cont.conversation.rotary import Rotary
 from outlines_cont.engine.drawing.kept_logits import MAX_KEPT_BYTES, KeptLogits
@@ -265,14 +265,14 @@ class Conversation:
         Pending tokens, the constraint, the marks and approximate keys and values are those of this one.
 
         Args:
-            n: how many, 1 or more, as a list; None for one that is not in a list.
+            n: how many, from 1 to 100,000, as a list; None for one that is not in a list.
             same: draw the same random numbers as this one from now on. Otherwise the fork has a random stream of its own, which depends
                 on that of this one, the position in it, and how often it was forked before.
 
         Raises:
-            OptionError: `n` is not an int, 1 or more.
+            OptionError: `n` is not an int from 1 to 100,000.
         """
-        check_int("n", n, 1, is_optional=True)
+        check_int("n", n, 1, MAX_SAMPLES, is_optional=True)
         checked_bool(same, "same")
         with self._executor.lock:
             forks = [self._fork(same) for _ in range(1 if n is None else n)]

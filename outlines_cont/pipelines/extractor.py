@@ -27,7 +27,7 @@ import fsm
 from fsm import FSMError
 from outlines_cont import generate, samplers
 from outlines_cont.chat import Chat, with_ends
-from outlines_cont.checks import DEFAULT_MAX_TOKENS, check, check_int, names_of, unknown_option
+from outlines_cont.checks import DEFAULT_MAX_TOKENS, MAX_SAMPLES, check, check_int, names_of, unknown_option
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.engine.job import Task
 from outlines_cont.engine.window import Room, Window
@@ -236,7 +236,7 @@ class Extractor:
             named["allow_missing"] = sorted(allow_missing)  # a set has no order, and this is part of the digest
         self._arguments: dict[str, Any] = {**named, **options}
         _check_arguments(model, options)
-        check_int("samples", samples, 0)
+        check_int("samples", samples, 0, MAX_SAMPLES)
         check_int("batch_size", batch_size, 1)
         check("chat", chat, isinstance(chat, Chat | None), "a conversation, such as `Chat(model)`, or None")
         sampler = _checked_sampler(sampler)

@@ -18,7 +18,16 @@ from typing import Any
 import torch
 from transformers import DynamicCache
 
-from outlines_cont.checks import check, check_int, check_model, checked_bool, checked_path, index_of, is_int
+from outlines_cont.checks import (
+    MAX_SAMPLES,
+    check,
+    check_int,
+    check_model,
+    checked_bool,
+    checked_path,
+    index_of,
+    is_int,
+)
 from outlines_cont.errors import BatchMismatch, ContextLengthError, ModelMismatch, OptionError, SampleMismatch
 from outlines_cont.inspector.page import page
 from outlines_cont.interfaces import LanguageModel, Tokenizer
@@ -159,14 +168,14 @@ class SequenceState(StateViews):
         """Return a state of n * S samples: each row n times, side by side. The keys and values are shared, not copied.
 
         Args:
-            n: how many of each, 1 or more.
+            n: how many of each, 1 or more; a batch entry has at most 100,000 samples.
             same: give all forks of a row the row's own random stream, so that equal calls write equal texts. Otherwise each
                 has a stream of its own, which depends on the row's stream, its position in it, and the number of the fork.
 
         Raises:
-            OptionError: `n` is not an int, 1 or more.
+            OptionError: `n` is not an int, 1 or more, or too large.
         """
-        check_int("n", n, 1)
+        check_int("n", n, 1, max(MAX_SAMPLES // max(self.num_samples, 1), 1))
         checked_bool(same, "same")
 
         def forks(row: StateRow) -> list[StateRow]:

@@ -43,7 +43,7 @@ from outlines_cont import (
     policies,
     samplers,
 )  # fmt: skip
-from outlines_cont.errors import OptionError, OutlinesContError, UnknownOption
+from outlines_cont.errors import ForkBudgetError, OptionError, OutlinesContError, UnknownOption
 from outlines_cont.samplers import DRY, XTC, MinP, Mirostat, Temperature, TopK, TopP, beam_search, best_of, greedy, multinomial
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
@@ -109,8 +109,8 @@ REFUSED: list[tuple[Make, str | None, str]] = [
         )
     ),
     *_with((multinomial,), "n", (0, "got 0"), (True, "got True"), (-1, "got -1"), (1.0, "got 1.0")),
-    *((lambda n=n: best_of(n), "n", "1 or more, as `n`") for n in (0, -1, True, 1.0)),
-    *((lambda n=n: beam_search(n), "beams", "1 or more, as `beams`") for n in (0, -1, True, 1.0)),
+    *((lambda n=n: best_of(n), "n", "from 1 to 100,000 as `n`") for n in (0, -1, True, 1.0)),
+    *((lambda n=n: beam_search(n), "beams", "from 1 to 100,000 as `beams`") for n in (0, -1, True, 1.0)),
     *_with((multinomial,), "top_k", (0, "1 or more, or None as `top_k`, got 0"), (2.0, "`top_k`, got 2.0")),
     *_with((multinomial,), "top_p", (0.0, "above 0 and at most 1, or None as `top_p`, got 0.0"), (1.1, "`top_p`, got 1.1")),
     *_with((multinomial,), "temperature", (0, r"for 0 use `greedy\(\)`"), ("hot", "`temperature`, got 'hot'")),
@@ -327,6 +327,32 @@ def test_the_lowest_number_of_an_option_is_within_and_what_is_below_is_named(opt
         with pytest.raises(OptionError, match="expected") as caught:
             act(value)
         assert option == caught.value.option
+
+
+@pytest.mark.parametrize(
+    ("option", "most", "act"),
+    [
+        ("n", 33_333, lambda value: _state().fork(value)),
+        ("n", 33_333, lambda value: SequenceState.stack([_state(), _state()]).fork(value)),
+        ("n", 100_000, lambda value: samplers.multinomial(value)),
+        ("n", 100_000, lambda value: samplers.best_of(value)),
+        ("beams", 100_000, samplers.beam_search),
+        ("samples", 100_000, lambda value: pipelines.Extractor(random_model(), {"enum": [1]}, samples=value)),
+    ],
+)
+def test_more_samples_than_memory_holds_are_refused_before_there_is_one(option: str, most: int, act: Callable[[Any], Any]) -> None:
+    act(most)
+    for value in (most + 1, 10**9, 10**30):
+        with pytest.raises(OptionError, match=rf"expected an int from [01] to {most:,} as `{option}`, got {value}"):
+            act(value)
+
+
+def test_forks_without_number_are_refused_before_there_is_one() -> None:
+    for act in (_conversation_forks, Chat(TINY).user("a").fork):
+        with pytest.raises(OptionError, match="expected an int from 1 to 100,000( or None)? as `n`, got 1000000000"):
+            act(10**9)
+    with pytest.raises(ForkBudgetError):
+        _forked(10**9)
 
 
 def test_the_largest_that_is_allowed_is_taken() -> None:
