@@ -278,7 +278,9 @@ def table_output(path: Path, keep: int | None, shape: Shape | None = None) -> It
 
 def _rows(lines: Path) -> Iterator[dict[str, Any]]:
     with lines.open("rb") as file:
-        yield from map(json.loads, file)
+        for row in map(json.loads, file):
+            parts = row["_digest"].split("-")
+            yield {**row, "_digest": "-".join([*parts[:2], parts[-1]])}  # a table is not resumed: no settings
 
 
 def _write_csv(lines: Path, path: Path) -> None:

@@ -25,6 +25,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fsm import SchemaWarning, TokenFSM
+from outlines_cont.checks import did_you_mean
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.errors import OptionError
 from outlines_cont.generation.engine_thread import EngineThread, Reading
@@ -50,6 +51,11 @@ _REPLIES: dict[int | str, dict[str, Any]] = {200: {"description": "The reply, wh
 _OPEN = ("/", "/health")  # the page has no text but its own: what it asks for needs the key
 
 AnyRequest = ChatRequest | CompletionRequest | ResponsesRequest
+_BODIES: dict[str, type[AnyRequest]] = {
+    "/v1/chat/completions": ChatRequest,
+    "/v1/completions": CompletionRequest,
+    "/v1/responses": ResponsesRequest,
+}
 
 
 def make_app(model: Any, name: str, *, limits: ServerLimits | None = None, api_key: str | None = None) -> FastAPI:
@@ -291,6 +297,9 @@ def _invalid(request: Request, error: RequestValidationError | ValidationError) 
         first["type"], "invalid_value"
     )
     message = f"{first['msg']}: {'/'.join(place)}" if place else str(first["msg"])
+    if kind == "unknown_parameter" and len(place) == 1 and (asked := _BODIES.get(request.url.path)) is not None:
+        advice = did_you_mean(place[0], [field.alias or name for name, field in asked.model_fields.items()])
+        message += f".{advice}" if advice else ""
     return _refused(request, APIError(400, message, "/".join(place) or None, kind))
 
 

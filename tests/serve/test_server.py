@@ -472,6 +472,24 @@ def test_a_wrong_request_is_refused_by_name(served: Running, change: Any, status
     assert served.num_running == 0
 
 
+@pytest.mark.parametrize(
+    ("path", "name", "said"),
+    [
+        ("chat/completions", "temprature", "temprature. Did you mean 'temperature'?"),
+        ("completions", "max_token", "max_token. Did you mean 'max_tokens'?"),
+        ("responses", "max_output_token", "max_output_token. Did you mean 'max_output_tokens'?"),
+        ("completions", "reasoning_effort", "reasoning_effort"),  # of another request
+        ("chat/completions", "foo", "foo"),
+    ],
+)
+def test_a_field_of_a_similar_name_is_suggested(served: Running, path: str, name: str, said: str) -> None:
+    asked = {"chat/completions": "messages", "completions": "prompt", "responses": "input"}[path]
+    body = {"model": "tiny", asked: ASKED if asked == "messages" else "a", name: 1}
+    error = served.post(f"/v1/{path}", body).json()["error"]
+    assert error["message"] == f"Extra inputs are not permitted: {said}"
+    assert (error["param"], error["code"]) == (name, "unknown_parameter")
+
+
 @pytest.mark.parametrize("content", [b"", b"[]", b"{", b'"a"', b"null"])
 def test_a_body_that_is_no_object_is_refused(served: Running, content: bytes) -> None:
     found = httpx.post(served.url + _PATH, content=content, headers={"Content-Type": "application/json"})
