@@ -126,9 +126,9 @@ class RunningBatch:
             if feed.expected.token_ids or row.tokens.unscored or row.piece.negative is not None:
                 return None
             token_ids.append(ids[-1])
-        if not isinstance(kv, KVBatch) or kv.lengths != [row.feed.cached for row in self.rows]:
+        if not isinstance(kv, KVBatch) or (lengths := kv.lengths) != [row.feed.cached for row in self.rows]:
             return None
-        logits = kv.feed_next(token_ids)
+        logits = kv.feed_next(token_ids, lengths)
         self.counts.forwards += 1
         self.num_fed, self._is_anew = len(self.rows), False
         for row, after in zip(self.rows, logits.unbind(), strict=True):

@@ -133,9 +133,12 @@ class KVBatch:
         at = {column: index for index, column in enumerate(columns)}
         return Fed(logits, [{i: at[start + i] for i in indices} for start, indices in zip(starts, wanted, strict=True)])
 
-    def feed_next(self, token_ids: Sequence[int]) -> torch.Tensor:
-        """Feed one token id per row in one forward, and return the (R, V) logits after these; `feed` in short, with the same errors."""
-        fed = np.array([token_ids, self.lengths])[..., None]
+    def feed_next(self, token_ids: Sequence[int], lengths: Sequence[int] | None = None) -> torch.Tensor:
+        """Feed one token id per row in one forward, and return the (R, V) logits after these; `feed` in short, with the same errors.
+
+        `lengths` are those of the rows, where the caller has read them.
+        """
+        fed = np.array([token_ids, self.lengths if lengths is None else lengths])[..., None]
         logits = self._forward(fed, None, [0])
         self._tail_lengths = [length + 1 for length in self._tail_lengths]
         return logits[:, 0]
@@ -286,12 +289,13 @@ class KVBatch:
         seen = None if new is None and not self._has_gaps else self._seen(new, width)
         ids, positions = upload(fed, self._model.device).unbind()
         logits = self._model.forward(ids, self._attention_mask(seen, width), positions, self._cache, columns)
-        if not self._tails.were_read():
+        tails = self._tails
+        if not tails.were_read():
             raise UnsupportedModel(
                 f"expected {self._model!r} to attend to the keys that its cache returns, but it has not read the shared "
                 "part of them. Pass `share=False` when the model is wrapped."
             )
-        self._tails.length += width
+        tails.length += width
         if seen is not None:
             self._set_mask(seen)
         return logits
@@ -308,9 +312,11 @@ class KVBatch:
         device to read the mask, and `prefix_attention` takes no other), it is (R, 1, Q, C + Q), additive over the tails; None where a
         single query sees all of its tail, or all queries are the first.
         """
+        if seen is None and width == 1:
+            return None
         device, is_ours = self._model.device, self._tails.is_ours
         is_first = not self._tails.length and not self._tails.segments
-        if seen is None and (width == 1 or is_first or not is_ours):
+        if seen is None and (is_first or not is_ours):
             return None
         seen = self._seen(None, width) if seen is None else seen
         if not is_ours:

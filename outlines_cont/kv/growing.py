@@ -70,10 +70,8 @@ class Tails:
 
     def were_read(self) -> bool:
         """Return whether the attention of the forward that ends here has read every segment handed out."""
-        were_read = all(prefix.uses for prefix in self._prefixes)
-        self._prefixes.clear()
-        self._slots = None
-        return were_read
+        prefixes, self._prefixes, self._slots = self._prefixes, [], None
+        return all(prefix.uses for prefix in prefixes)
 
 
 class GrowingCache(DynamicCache):

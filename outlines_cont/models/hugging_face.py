@@ -49,6 +49,7 @@ from outlines_cont.waiting import spin_watch
 _CAPABILITIES: dict[tuple[Any, ...], Capabilities] = {}
 # How many values of each weight are in the fingerprint of a model.
 _FINGERPRINT_VALUES = 64
+_no_context = nullcontext()
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 # The memory that is assumed where the system does not report it.
 _UNKNOWN_MEMORY = 8 * 2**30
@@ -222,9 +223,10 @@ class HuggingFaceModel(EngineModel):
         """Feed ids on top of `cache` and return (R, len(columns), V) logits. See `LanguageModel.forward`."""
         is_fused = isinstance(cache, GrowingCache) and bool(self._fused_now())
         run = self._fused_forward if is_fused else self._plain_forward
-        is_watched = spin_watch.is_on and self.device.type == "cpu" and torch.get_num_threads() > 1
-        with torch.inference_mode(), spin_watch.timed() if is_watched else nullcontext():
-            logits = run(input_ids, attention_mask, position_ids, cache, columns)
+        is_watched = spin_watch.is_on and torch.get_num_threads() > 1 and self.device.type == "cpu"
+        with _no_context if torch.is_inference_mode_enabled() else torch.inference_mode():
+            with spin_watch.timed() if is_watched else _no_context:
+                logits = run(input_ids, attention_mask, position_ids, cache, columns)
             return logits if logits.dtype == torch.float64 else logits.float()
 
     def _fused_forward(
@@ -244,7 +246,7 @@ class HuggingFaceModel(EngineModel):
         if "logits_to_keep" in self._takes:
             options["logits_to_keep"] = 1 if last else upload(np.array(columns), input_ids.device)
         is_ours = isinstance(cache, GrowingCache) and cache.tails.is_ours
-        with prefix_attention_of(self.hugging_face.config) if is_ours else nullcontext():
+        with prefix_attention_of(self.hugging_face.config) if is_ours else _no_context:
             logits: torch.Tensor = self.hugging_face(input_ids=input_ids, use_cache=True, **options).logits
         return logits if "logits_to_keep" in self._takes else logits[:, list(columns)]
 

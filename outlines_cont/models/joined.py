@@ -7,8 +7,8 @@ methods, no training. It does not look at values: those that are edited in place
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import repeat
-from operator import contains, getitem, is_, itemgetter
+from itertools import chain, repeat
+from operator import contains, is_, itemgetter
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils.dlpack import from_dlpack
 from torch.utils.weak import WeakTensorKeyDictionary
 
+_END = object()
 _WHOLES: Any = WeakTensorKeyDictionary()
 """The tensors that were made, by the first of their weights."""
 
@@ -50,16 +51,12 @@ class WeightsWatch:
         modules = list(network.modules())
         self._hooks = [hooks for module in modules for hooks in (module._forward_hooks, module._forward_pre_hooks)]
         self._own = [vars(module) for module in modules]
-        members = [
-            (table, name, member)
-            for module in modules
-            for table in (module._modules, module._parameters, module._buffers)
-            for name, member in table.items()
-            if member is not None
+        tables = [
+            table for module in modules for table in (module._modules, module._parameters, module._buffers) if table
         ]
-        self._tables: list[dict[str, Any]] = [table for table, _, _ in members]
-        self._names = [name for _, name, _ in members]
-        self._members = [member for _, _, member in members]
+        # Views of the tables: their members now, and a last one, so that none may be missing.
+        self._tables: list[Any] = [table.values() for table in tables] + [(_END,)]
+        self._members = [*chain.from_iterable(self._tables)]
         self._weights = [member for member in self._members if isinstance(member, Tensor)]
         self._addresses = self._addresses_now()
 
@@ -71,10 +68,7 @@ class WeightsWatch:
             return "a module is in training mode"
         if any(map(contains, self._own, repeat("forward"))):
             return "a method of a module is replaced"
-        try:
-            is_same = all(map(is_, map(getitem, self._tables, self._names), self._members))
-        except KeyError:
-            is_same = False
+        is_same = all(map(is_, chain.from_iterable(self._tables), self._members))
         if not is_same or self._addresses_now() != self._addresses:
             return "modules or weights were replaced"
         return None

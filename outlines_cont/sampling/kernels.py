@@ -236,18 +236,19 @@ def _first_above(cumulative: torch.Tensor, target: torch.Tensor) -> torch.Tensor
     """Return (R, 1): the first index of each row whose sum is above the target; never one that adds nothing."""
     total = cumulative[:, -1:]
     # Rounding could lift the target to the total itself, behind the last index that adds something.
-    target = torch.minimum(target, torch.nextafter(total, torch.zeros_like(total)))
+    target = torch.minimum(target, torch.nextafter(total, total.new_zeros(())))
     return torch.searchsorted(cumulative, target, right=True).clamp_max(cumulative.shape[-1] - 1)
 
 
-def not_below(logits: torch.Tensor, floor: torch.Tensor) -> torch.Tensor:
+def not_below(logits: torch.Tensor, floor: torch.Tensor, most: torch.Tensor | None = None) -> torch.Tensor:
     """Return (R, N) logits of the same distribution with minus infinity for those below the (R, 1) floor of their row.
 
     They are shifted by the floor, which takes two plain passes: filling under a mask that cannot be predicted takes
-    eight times as long on a CPU.
+    eight times as long on a CPU. `most` is the largest of each row, (R, 1), where that is known.
     """
     # So far below the largest the probability is 0; and a floor of minus infinity has nothing to shift by.
-    floor = torch.maximum(floor, logits.amax(dim=-1, keepdim=True) - _DEEPEST)
+    most = logits.amax(dim=-1, keepdim=True) if most is None else most
+    floor = torch.maximum(floor, most - _DEEPEST)
     return torch.threshold_(logits - floor, -torch.finfo(logits.dtype).tiny, -torch.inf)
 
 
@@ -342,15 +343,18 @@ class TopBlocks:
         Cost: a softmax of whole rows if nothing was excluded yet, else one of the blocks.
         """
         if self.floor is not None:
-            return not_below(self.logits, self.floor).softmax(dim=-1).gather(-1, self._largest_at)
+            return self._kept(self.floor).softmax(dim=-1).gather(-1, self._largest_at)
         rows = self._rows if self._divisor is None else self._rows / self._divisor
         return rows.softmax(dim=-1).gather(-1, self._ids_of(self._largest_at))
 
     def draw(self, uniforms: torch.Tensor) -> Drawn:
         """Draw one of the kept tokens of each row with (r,) random numbers; the result is meaningless for rows in doubt."""
         assert self.floor is not None
-        found, logprobs = inverse_cdf(not_below(self.logits, self.floor), uniforms)
+        found, logprobs = inverse_cdf(self._kept(self.floor), uniforms)
         return self._ids_of(found[:, None])[:, 0], logprobs
+
+    def _kept(self, floor: torch.Tensor) -> torch.Tensor:
+        return not_below(self.logits, floor, self.listed[:, :1])
 
     def in_doubt(self) -> torch.Tensor | None:
         """Return (r,) bool, which rows are in doubt; None for none."""

@@ -154,7 +154,7 @@ _BUCKETS = 2048
 
 
 def floor_of_listed(
-    listed: torch.Tensor, largest_prob: torch.Tensor, top_p: torch.Tensor, before: torch.Tensor | float = 0.0
+    listed: torch.Tensor, largest_prob: torch.Tensor, top_p: torch.Tensor, before: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the floor of each row, and the number of listed logits that are not below it.
 
@@ -162,16 +162,17 @@ def floor_of_listed(
         listed: (r, n) logits in descending order.
         largest_prob: (r, 1) probability of the first of them.
         top_p: (r, 1) float64, the share that is kept.
-        before: (r, 1) float64, the probability of all tokens with larger logits than the listed ones.
+        before: (r, 1) float64, the probability of all tokens with larger logits than the listed ones; None for none.
 
     Returns:
         (r, 1) logits, the last one for which the tokens before it have less than `top_p`; and (r, 1) int64, n where more than the
         listed tokens may be needed.
     """
-    largest, probs = listed[:, :1], exact(listed)
-    probs = (probs - exact(largest)).exp() * exact(largest_prob)
-    before = before + probs.cumsum(dim=-1) - probs
-    needed = (before < top_p.to(probs.device)).sum(dim=-1, keepdim=True).clamp_min(1).to(listed.device)
+    whole = exact(listed)
+    probs = torch.sub(whole, whole[:, :1]).exp_().mul_(exact(largest_prob))
+    upto = probs.cumsum(dim=-1)
+    before = (upto if before is None else upto.add_(before)).sub_(probs)
+    needed = (before < top_p.to(probs.device)).sum(dim=-1, keepdim=True).clamp_min_(1).to(listed.device)
     return listed.gather(-1, needed - 1), needed
 
 

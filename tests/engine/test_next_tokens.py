@@ -83,7 +83,9 @@ def test_a_mixture_of_rows_writes_what_it_writes_row_by_row(seed: int) -> None:
 def test_every_next_token_of_rows_of_any_length_is_fed_together(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     model, fed = random_model(), list[int]()
     plain = KVBatch.feed_next
-    monkeypatch.setattr(KVBatch, "feed_next", lambda self, token_ids: fed.append(len(token_ids)) or plain(self, token_ids))
+    monkeypatch.setattr(
+        KVBatch, "feed_next", lambda self, token_ids, lengths: fed.append(len(token_ids)) or plain(self, token_ids, lengths)
+    )
     with model.meter() as meter:
         state = continuous(generate.text(model))(["a", "the name of", "red"], max_tokens=6, min_tokens=6, **options)
     assert state.shape[:2] == (3, 1)

@@ -286,6 +286,11 @@ def _patch(network: Any) -> None:
     norm.forward = lambda x: x * 0.5
 
 
+def _give_a_bias(network: Any) -> None:
+    product = network.model.layers[0].self_attn.o_proj
+    product.bias = torch.nn.Parameter(torch.ones(product.out_features))
+
+
 def _hook(network: Any) -> None:
     network.model.layers[1].register_forward_hook(lambda _module, _given, out: out * 0.5)
 
@@ -305,6 +310,7 @@ def _drop(network: Any) -> None:
         (_swap_module, "modules or weights were replaced"),
         (_swap_data, "modules or weights were replaced"),
         (_drop, "modules or weights were replaced"),
+        (_give_a_bias, "modules or weights were replaced"),
         (_patch, "a method of a module is replaced"),
         (_hook, "hooks are registered"),
         (_early_hook, "hooks are registered"),

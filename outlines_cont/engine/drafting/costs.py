@@ -29,13 +29,13 @@ _FORGOTTEN = 0.97  # the weight of a median of drafts of some length after each 
 
 
 class RunningMedian:
-    """The last 9 numbers, and their median, which is read more often than numbers are noted; 0 if there are none."""
+    """The last 9 numbers, and their median, computed when it is read; without drafts nothing reads it."""
 
-    __slots__ = ("_last", "median")
+    __slots__ = ("_last", "_median")
 
     def __init__(self) -> None:
         self._last: deque[float] = deque(maxlen=_NUM_KEPT)
-        self.median = 0.0
+        self._median: float | None = 0.0  # None where numbers were noted since it was computed
 
     def __len__(self) -> int:
         return len(self._last)
@@ -43,7 +43,14 @@ class RunningMedian:
     def note(self, number: float) -> None:
         """Append a number."""
         self._last.append(number)
-        self.median = median(self._last)
+        self._median = None
+
+    @property
+    def median(self) -> float:
+        """The median; 0 if there are no numbers."""
+        if self._median is None:
+            self._median = median(self._last)
+        return self._median
 
 
 class ForwardCosts:
