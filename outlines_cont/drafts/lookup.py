@@ -243,6 +243,7 @@ class _LookupDraft:
         self._request, self._memory, self._habits = request, memory, habits
         self._stopped = memory.trail.stopped if memory.trail.at is None else None
         self._first = self._sources()
+        self._chance, self._num_counted = 1.0, 0  # that the first tokens of the draft are all accepted
 
     def share(self) -> float:
         """Return the acceptance rate of the best source; 0 if there is none."""
@@ -276,7 +277,7 @@ class _LookupDraft:
             last = min(start + _GAP, self._memory.prompt_length)
             start = next((at for at in range(start, last) if lookahead.allows(context[at])), begun)
         copied = (context[at] for at in count(start))  # `context` grows with every token that is pushed
-        while start < begun and lookahead.mask is not None and lookahead.num_drafted < self._request.length:
+        while start < begun and lookahead.mask is not None and self._pays(source.share):
             at = start + len(context) - begun
             if self._end(at):
                 self._stopped = at
@@ -287,6 +288,13 @@ class _LookupDraft:
         if has_pushed and begun == len(self._request.row.token_ids) and start < self._memory.prompt_length:
             self._memory.trail.begin(begun, start)
         return has_pushed
+
+    def _pays(self, share: float) -> bool:
+        """Return whether one more token pays, which is accepted at a rate of `share` where all before it are."""
+        request, kinds = self._request, self._request.lookahead.kinds
+        self._chance *= request.draft.chance(kinds[self._num_counted :])
+        self._num_counted = len(kinds)
+        return request.lookahead.num_drafted < request.length and self._chance * share >= request.least_chance
 
     def _end(self, at: int) -> bool:
         """Push the token that ends a copy in place of the token at `at`, if that is probable, and allowed; return whether it was."""

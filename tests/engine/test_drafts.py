@@ -374,6 +374,20 @@ def test_a_draft_counts_in_its_own_meter() -> None:
     assert engine_of(model).stats.work.proposed_tokens == ours.proposed_tokens > 0
 
 
+def test_a_copy_ends_where_its_next_token_is_unlikely(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = steady(a_model(), monkeypatch)
+    prompt = "the name of the name of the name of the"
+    wanted = generate.text(model)(prompt, max_tokens=24)
+    proposed = []
+    for least in (0.0, 0.55, 1.1):
+        monkeypatch.setattr(StepCosts, "least_chance", lambda *_, least=least: least)
+        with model.meter() as meter:
+            assert generate.text(model)(prompt, max_tokens=24, draft="lookup") == wanted
+        proposed.append(meter.proposed_tokens)
+    # At the last, only drafts that measure the rates are made.
+    assert proposed[0] > proposed[1] > proposed[2]
+
+
 # -- lengths -----------------------------------------------------------------------------------------------------------
 
 
@@ -418,6 +432,8 @@ def test_a_draft_that_is_unsure_stops_earlier() -> None:
     assert costs.width(draft.record.costs, [(0.9, 1)]) > 2
     assert costs.pays(draft.record.costs, 3, [0.9])
     assert not costs.pays(draft.record.costs, 3, [0.3])
+    assert 0.3 < costs.least_chance(draft.record.costs, 1) < 0.9
+    assert costs.least_chance(draft.record.costs, 2) == costs.least_chance(draft.record.costs, 1) / 2
     for _ in range(50):  # what is right of one grade says something of its kind, and nothing of the other grades
         draft.note(Graded("model", 4), True)
         draft.note(Graded("model", 0), False)

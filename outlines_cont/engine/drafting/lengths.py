@@ -187,10 +187,17 @@ class StepCosts:
 
         Its cost is the mean of those up to the best width, as differences of neighbouring measurements are mostly noise.
         """
+        return sum(chances) >= self._rate * self._further(drafting, width)
+
+    def least_chance(self, drafting: DraftingCosts, num_drafting: int) -> float:
+        """Return the probability from which on a further token pays in each of so many rows, on the way to the best width."""
+        return self._rate * self._further(drafting, self.num_pending) / num_drafting
+
+    def _further(self, drafting: DraftingCosts, width: int) -> float:
+        """Return the seconds of a forward that is wider by one than `width`, and of the token in it."""
         low = max(width, self.num_pending)
         high = max(width + 1, self._best)
-        wider = max(self._forward(high) - self._forward(low), 0.0) / (high - width)
-        return sum(chances) >= self._rate * (wider + drafting.further)
+        return max(self._forward(high) - self._forward(low), 0.0) / (high - width) + drafting.further
 
     def _forward(self, width: int) -> float:
         return self._measured.forwards.seconds(self._num_sequences * width)

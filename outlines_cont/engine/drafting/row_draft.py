@@ -224,6 +224,7 @@ class DraftRequest:
     takes_hints: bool = False  # whether hints of policies are drafted
     found: Lookahead | None = None  # the draft, once it is begun
     length: int = 0  # how many tokens to draft; see `set_lengths`
+    least_chance: float = 0.0  # the probability from which on a further one pays, if other rows draft as many
 
     def __post_init__(self) -> None:
         self.takes_hints = self.draft.takes_hints
@@ -263,7 +264,9 @@ def set_lengths(requests: Sequence[DraftRequest], shares: Sequence[float]) -> li
     else:
         length = record.probing.length(max(share for _, share in wanted), costs.probe_cost(record.costs))
         width, costs.is_probe = costs.num_pending + length if length else 0, True
+    least_chance = 0.0 if costs.is_probe else costs.least_chance(record.costs, len(wanted))
     for request, share in wanted:
+        request.least_chance = least_chance
         request.length = min(max(width - request.row.num_pending, 0), longest_likely(share, _FEW, LONGEST))
     return [request for request, _ in wanted if request.length]
 
