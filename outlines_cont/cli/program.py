@@ -5,6 +5,7 @@ for each in order. A row that is unreadable, has a field of the output or fails 
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from collections import deque
@@ -42,6 +43,10 @@ def parse_values(settings: Sequence[str]) -> dict[str, str]:
         if name in values:
             raise SetupError(f"expected each name once, got --set {name}=... twice")
         values[name] = file_text(value[1:], "after the @ of --set", SetupError) if value.startswith("@") else value
+        if os.path.isfile(value):
+            typer.echo(
+                f"Note: {name} is the text {value!r}. For that of the file write --set {name}=@{value}", err=True
+            )
     return values
 
 
@@ -57,7 +62,7 @@ def run_program(options: ProgramOptions) -> bool:
         raise SetupError("expected --rows with --output, got none: one run writes its text to the standard output")
     if options.output is not None:
         input_path = None if options.rows in (None, STDIN) else Path(str(options.rows))
-        check_output(options.output, input_path, resume=False, overwrite=options.overwrite)
+        check_output(options.output, input_path, resume=None, overwrite=options.overwrite)
     source = None if options.rows is None else RowSource(options.rows, options.input_format, "text", sys.stdin.buffer)
     tally = Tally(None if source is None else source.count())
     with progress_bar(tally, options.progress if source is not None else False) as show:

@@ -117,9 +117,17 @@ def file_output(path: Path, keep: int | None) -> Iterator[WriteLine]:
 
 
 def check_output(
-    path: Path, input_path: Path | None, *, resume: bool, overwrite: bool, suffixes: Sequence[str] = LINES_SUFFIXES
+    path: Path,
+    input_path: Path | None,
+    *,
+    resume: bool | None,
+    overwrite: bool,
+    suffixes: Sequence[str] = LINES_SUFFIXES,
 ) -> None:
-    """Raise `SetupError` if `path` cannot be the output, before anything runs; its name ends in one of `suffixes`."""
+    """Raise `SetupError` if `path` cannot be the output, before anything runs; its name ends in one of `suffixes`.
+
+    `resume` is None where no output can be resumed.
+    """
     check_suffix(path, suffixes)
     folder = path.parent
     try:
@@ -139,9 +147,9 @@ def check_output(
     if mode is not None and input_path is not None and input_path.exists() and os.path.samefile(path, input_path):
         raise SetupError(f"expected an output other than the input, got {str(path)!r} for both")
     if mode is not None and not (resume or overwrite):
+        how = "" if resume is None else "resume with `resume=True` (--resume), "
         raise SetupError(
-            f"the output {str(path)!r} exists. Resume with `resume=True` (--resume), replace it with `overwrite=True` (--overwrite), or "
-            "name another file."
+            f"the output {str(path)!r} exists: {how}replace it with `overwrite=True` (--overwrite), or name another file."
         )
     if not (os.access(folder, os.W_OK | os.X_OK) if mode is None else os.access(path, os.W_OK)):
         place = f"the folder {str(folder)!r}" if mode is None else repr(str(path))

@@ -134,7 +134,9 @@ def _located(error: Exception, place: str, line: int | None, column: int | None,
     elif isinstance(error, RecursionError):
         message = "expected a template that is not nested so deeply"
     elif isinstance(error, UndefinedError):
-        message = f"expected a value for each name, but {error.message}. Test it with `x is defined`, or write `x | default('')`"
+        told = str(error.message)
+        told += "" if told.endswith((".", "?")) else "."
+        message = f"expected a value for each name, but {told} Test it with `x is defined`, or write `x | default('')`"
     elif isinstance(error, SecurityError):
         message = f"expected a template that stays in its sandbox, but {error.message}"
     else:

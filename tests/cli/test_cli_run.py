@@ -66,7 +66,9 @@ def test_rows_come_out_in_their_order_each_with_its_own_error(saved_model: Path,
     written = run(saved_model, *arguments, "--out", "out.jsonl", "--no-progress")
     assert written.exit_code == 1
     assert (folder / "out.jsonl").read_text(encoding="utf-8") == done.stdout
-    assert "exists" in run(saved_model, *arguments, "--out", "out.jsonl").stderr
+    refused = run(saved_model, *arguments, "--out", "out.jsonl").stderr
+    assert "exists: replace it with" in refused
+    assert "resume" not in refused
     (folder / "out.jsonl").write_text("much more than is written " * 200)
     assert run(saved_model, *arguments, "--out", "out.jsonl", "--overwrite").exit_code == 1
     assert (folder / "out.jsonl").read_text(encoding="utf-8") == done.stdout
@@ -104,10 +106,18 @@ def test_a_run_that_fails_says_where(saved_model: Path, folder: Path) -> None:
     assert "line 1" in done.stderr
 
 
+def test_a_value_that_is_the_name_of_a_file_is_noted(saved_model: Path, folder: Path) -> None:
+    done = run(saved_model, "--set", "text=schema.json", "--set", "schema=@schema.json")
+    assert "Text: schema.json" in done.stdout
+    assert done.stderr.startswith("Note: text is the text 'schema.json'. For that of the file write --set text=@schema.json\n")
+    assert "Note" not in run(saved_model, "--set", f"text={'a' * 5000}", "--set", "schema=@schema.json").stderr
+
+
 def test_a_name_without_a_value_says_how_it_gets_one(saved_model: Path, folder: Path) -> None:
     (folder / "program.jinja").write_text("Text: {{ text }}")
     done = run(saved_model)
     assert done.exit_code == 1
     assert "'text' is undefined. Give it in the row, or for all rows: `text=...`, on the command line `--set text=...`." in done.stderr
+    assert ".." not in done.stderr.replace("...", "")
     (folder / "program.jinja").write_text("Text: {{ row.text.author }}")
     assert "Give it in the row" not in run(saved_model, "--set", "text=a").stderr

@@ -583,7 +583,7 @@ def test_nothing_leads_out_of_the_sandbox(expression: str) -> None:
         (">{% for i in range(9999) %}{{ gen(regex='[ab]{3}') }}{% endfor %}", "tokens"),
         (">{{ gen(regex='[ab]{90}', max_tokens=none) }}", "tokens"),
         (">{{ gen(max_tokens=90, min_tokens=90) }}", "tokens"),
-        (">{{ gen(sampler=best_of(10 ** 6)) }}", "forks"),
+        (">{{ gen(sampler=best_of(10 ** 5)) }}", "forks"),
         (">{{ gen(sampler=beam_search(65)) }}", "forks"),
     ],
 )
