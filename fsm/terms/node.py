@@ -77,6 +77,7 @@ class Node:
         is_plain: neither it nor any of its derivatives is empty, by construction.
         is_checked: it contains a check, or a rule, which may contain one.
         has_munch: it may contain a MUNCH.
+        is_guarded: the empty text belongs to it, and a MUNCH inside of it restricts the next byte.
         is_inhabited: some text is known to belong to it; the only attribute that changes, so that no search is repeated.
         serial: the number of terms made before it, which is the order of operands.
     """
@@ -88,6 +89,7 @@ class Node:
     is_plain: bool
     is_checked: bool
     has_munch: bool
+    is_guarded: bool
     is_inhabited: bool
     serial: int
 
@@ -160,26 +162,31 @@ def intern(
     entry = table.get(key)
     if entry is not None and (node := entry()) is not None:
         return node
-    is_regular, is_plain, is_checked = kind is not Kind.RULE, kind not in _NOT_PLAIN, kind in _MAY_CHECK
-    has_munch = kind is Kind.MUNCH
+    regular, plain = kind is not Kind.RULE, kind not in _NOT_PLAIN
+    checked, munches = kind in _MAY_CHECK, kind is Kind.MUNCH
     if kind is Kind.RULE:
-        is_plain, has_munch = args[0].is_sure, args[0].has_munch
+        plain, munches = args[0].is_sure, args[0].has_munch
     for child in children:
-        is_regular &= child.is_regular
-        is_plain &= child.is_plain
-        is_checked |= child.is_checked
-        has_munch |= child.has_munch
+        regular &= child.is_regular
+        plain &= child.is_plain
+        checked |= child.is_checked
+        munches |= child.has_munch
     if kind is Kind.INTERSECTION or kind is Kind.COMPLEMENT:
-        is_plain = _excludes_few(kind, args)
+        plain = _excludes_few(kind, args)
+    guarded = munches and nullable and (kind is Kind.MUNCH or _has_guarded(kind, args))
     with _lock:
         entry = table.get(key)
         node = None if entry is None else entry()
         if node is None:
-            is_inhabited = is_plain or nullable or (kind is Kind.RULE and args[0].is_inhabited)
-            node = Node(kind, args, nullable, is_regular, is_plain, is_checked, has_munch, is_inhabited, next(_serial))
+            inhabited = plain or nullable or (kind is Kind.RULE and args[0].is_inhabited)
+            node = Node(kind, args, nullable, regular, plain, checked, munches, guarded, inhabited, next(_serial))
             entry = table[key] = _Entry(node, _forget)
             entry.key, entry.kind = key, kind
     return node
+
+
+def _has_guarded(kind: Kind, args: tuple[Any, ...]) -> bool:
+    return kind in (Kind.CONCAT, Kind.ALTERNATION) and any(part.is_guarded for part in args)
 
 
 def _excludes_few(kind: Kind, children: tuple[Node, ...]) -> bool:
@@ -323,7 +330,7 @@ def concat(head: Node, tail: Node) -> Node:
     if kind is Kind.MUNCH:
         return _munch_then(head, tail)
     if head.nullable:
-        if kind is Kind.ALTERNATION and any(map(_is_guarded, head.args)):
+        if head.is_guarded and kind is Kind.ALTERNATION:
             return alternation(concat(member, tail) for member in head.args)
         if tail is ANYTHING:
             return ANYTHING
@@ -335,7 +342,33 @@ def concat(head: Node, tail: Node) -> Node:
         first, rest = first_and_rest(tail)
         if first.kind is Kind.REPEAT and first.args[0] is head.args[0]:
             return concat(_add_counts(head, first), rest)
+    if kind is Kind.ALTERNATION and not tail.is_regular:
+        return _join_loops(head, tail)
     return intern(Kind.CONCAT, args, head.nullable and tail.nullable, args)
+
+
+def _join_loops(head: Node, tail: Node) -> Node:
+    """An alternation, then the tail: loops at the end of members join one of the same body there, as in `(ab*|c)b*`, which is `(a|c)b*`.
+
+    Derivatives of ambiguous rules, such as `y = a | a y+`, would else have a union of all earlier ones in each `(... y*) y*`.
+    """
+    loop = first_and_rest(tail)[0]
+    if loop.kind is Kind.REPEAT and loop.args[2] is None and not loop.is_regular:
+        members = [_without_loop(member, loop.args[0]) for member in head.args]
+        if any(new is not old for new, old in zip(members, head.args, strict=True)):
+            return concat(alternation(members), tail)
+    return intern(Kind.CONCAT, (head, tail), head.nullable and tail.nullable, (head, tail))
+
+
+def _without_loop(member: Node, body: Node) -> Node:
+    """The term with the fewest iterations of a loop of `body` at its end."""
+    last = member
+    while last.kind is Kind.CONCAT:
+        last = last.args[1]
+    if last.kind is not Kind.REPEAT or last.args[0] is not body or last.args[1] == last.args[2]:
+        return member
+    *before, last = factors(member)
+    return sequence((*before, repeat(body, last.args[1], last.args[1])))
 
 
 def munch(head: Node, tail: Node, rival: Node = EMPTY) -> Node:
@@ -355,19 +388,6 @@ def munch(head: Node, tail: Node, rival: Node = EMPTY) -> Node:
     if head is EPSILON and rival in (EMPTY, EPSILON):
         return tail
     return intern(Kind.MUNCH, (head, tail, rival), head.nullable and tail.nullable, (head, tail, rival))
-
-
-def _is_guarded(node: Node) -> bool:
-    """True where the empty text belongs to the node, and a MUNCH inside of it restricts the next byte."""
-    stack = [node]
-    while stack:
-        part = stack.pop()
-        if part.has_munch and part.nullable:
-            if part.kind is Kind.MUNCH:
-                return True
-            if part.kind in (Kind.CONCAT, Kind.ALTERNATION):
-                stack += part.args
-    return False
 
 
 def _munch_then(node: Node, tail: Node) -> Node:
@@ -470,7 +490,7 @@ def _unite(children: Iterable[Node]) -> _Unions[Node]:
         members = dict.fromkeys((yield from _factor_heads(members)))
     if mask:
         members[byte_set(mask)] = None
-    if EPSILON in members and any(m.nullable and not _is_guarded(m) for m in members if m is not EPSILON):
+    if EPSILON in members and any(m.nullable and not m.is_guarded for m in members if m is not EPSILON):
         del members[EPSILON]
     if len(members) <= 1:
         return next(iter(members), EMPTY)
