@@ -12,6 +12,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from operator import attrgetter
 from typing import Any, ClassVar, Protocol, TypeVar
 from weakref import ref
@@ -136,8 +137,9 @@ _lock = threading.RLock()  # a node may die, and so call `_forget`, while its ow
 _serial = iter(range(1 << 62))
 PREFIX_KINDS = frozenset({Kind.EPSILON, Kind.BYTES, Kind.LITERAL, Kind.CONCAT, Kind.ALTERNATION, Kind.REPEAT})
 """The kinds of terms that a prefix consists of, such as the rest of a number."""
-_BY_SERIAL = attrgetter("serial")
+_BY_SERIAL, _IS_GUARDED = attrgetter("serial"), attrgetter("is_guarded")
 _MAY_CHECK = frozenset({Kind.RULE, Kind.CHECK})
+_CHAINS = frozenset({Kind.CONCAT, Kind.ALTERNATION})
 _FINITE = frozenset({Kind.EMPTY, Kind.EPSILON, Kind.LITERAL, Kind.WORDS})
 _NOT_PLAIN = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.RULE, Kind.MUNCH, Kind.CONTINUATION, Kind.EMPTY})
 
@@ -173,7 +175,7 @@ def intern(
         munches |= child.has_munch
     if kind is Kind.INTERSECTION or kind is Kind.COMPLEMENT:
         plain = _excludes_few(kind, args)
-    guarded = munches and nullable and (kind is Kind.MUNCH or _has_guarded(kind, args))
+    guarded = munches and nullable and (kind is Kind.MUNCH or (kind in _CHAINS and any(map(_IS_GUARDED, args))))
     with _lock:
         entry = table.get(key)
         node = None if entry is None else entry()
@@ -183,10 +185,6 @@ def intern(
             entry = table[key] = _Entry(node, _forget)
             entry.key, entry.kind = key, kind
     return node
-
-
-def _has_guarded(kind: Kind, args: tuple[Any, ...]) -> bool:
-    return kind in (Kind.CONCAT, Kind.ALTERNATION) and any(part.is_guarded for part in args)
 
 
 def _excludes_few(kind: Kind, children: tuple[Node, ...]) -> bool:
@@ -352,23 +350,32 @@ def _join_loops(head: Node, tail: Node) -> Node:
 
     Derivatives of ambiguous rules, such as `y = a | a y+`, would else have a union of all earlier ones in each `(... y*) y*`.
     """
-    loop = first_and_rest(tail)[0]
-    if loop.kind is Kind.REPEAT and loop.args[2] is None and not loop.is_regular:
-        members = [_without_loop(member, loop.args[0]) for member in head.args]
-        if any(new is not old for new, old in zip(members, head.args, strict=True)):
-            return concat(alternation(members), tail)
+    body = _recursive_loop(tail)
+    if body is not None:
+        shorter = folded(head, _ends, partial(_without_loop, body), {})
+        if shorter is not head:
+            return concat(shorter, tail)
     return intern(Kind.CONCAT, (head, tail), head.nullable and tail.nullable, (head, tail))
 
 
-def _without_loop(member: Node, body: Node) -> Node:
-    """The term with the fewest iterations of a loop of `body` at its end."""
-    last = member
-    while last.kind is Kind.CONCAT:
-        last = last.args[1]
-    if last.kind is not Kind.REPEAT or last.args[0] is not body or last.args[1] == last.args[2]:
-        return member
-    *before, last = factors(member)
-    return sequence((*before, repeat(body, last.args[1], last.args[1])))
+def _recursive_loop(tail: Node) -> Node | None:
+    """The body of the unbounded loop with which a term begins, if it has rules."""
+    loop = first_and_rest(tail)[0]
+    return loop.args[0] if loop.kind is Kind.REPEAT and loop.args[2] is None and not loop.is_regular else None
+
+
+def _ends(node: Node) -> tuple[Node, ...]:
+    """The parts with which a term ends."""
+    return node.args[1:] if node.kind is Kind.CONCAT else node.args if node.kind is Kind.ALTERNATION else ()
+
+
+def _without_loop(body: Node, node: Node, ends: list[Node]) -> Node:
+    """A term with fewest iterations of a loop of `body` at its end, given those with which it ends."""
+    if node.kind is Kind.REPEAT and node.args[0] is body:
+        return repeat(body, node.args[1], node.args[1])
+    if tuple(ends) == _ends(node):
+        return node
+    return alternation(ends) if node.kind is Kind.ALTERNATION else concat(node.args[0], *ends)
 
 
 def munch(head: Node, tail: Node, rival: Node = EMPTY) -> Node:
@@ -513,6 +520,10 @@ def _differ(members: Iterable[Node]) -> bool:
         if head in seen:
             return False
         seen.add(head)
+        if not member.is_regular and member.kind is Kind.CONCAT:
+            if member.args[1] in seen:
+                return False
+            seen.add(member.args[1])
     return True
 
 
@@ -531,14 +542,25 @@ def _factor_heads(members: Iterable[Node]) -> _Unions[list[Node]]:
         tail = yield from _union(rest)
         out.append(munch(head, tail, rival))
     loops: dict[tuple[Node, Node], list[tuple[int, int | None]]] = {}
+    factored = list[Node]()
     for head, rest in tails.items():
         tail = rest[0] if len(rest) == 1 else (yield from _union(rest))
         if head.kind is Kind.REPEAT:
             loops.setdefault((head.args[0], tail), []).append(head.args[1:])
         else:
-            out.append(concat(head, tail))
+            factored.append(concat(head, tail))
     for (body, tail), counts in loops.items():
-        out.extend(concat(repeat(body, lo, hi), tail) for lo, hi in _join_counts(counts))
+        factored.extend(concat(repeat(body, lo, hi), tail) for lo, hi in _join_counts(counts))
+    heads: dict[Node, list[Node]] = {}
+    for member in factored:
+        head, tail = first_and_rest(member)
+        if tail.is_regular or head.is_guarded or _recursive_loop(tail) is None:
+            out.append(member)
+        else:
+            heads.setdefault(tail, []).append(head)
+    for tail, first in heads.items():
+        head = yield from _union(first)
+        out.append(concat(head, tail))
     return out
 
 
@@ -675,7 +697,23 @@ def repeat(body: Node, lo: int = 0, hi: int | None = None) -> Node:
         lo, hi = lo * least, None if most is None or hi is None else hi * most
     if body.nullable:
         lo = 0
+        if hi is None and (rest := folded(body, _nullable_parts, _without_empty, {})) is not body:
+            return repeat(rest)
     return intern(Kind.REPEAT, (body, lo, hi), lo == 0, (body,))
+
+
+def _nullable_parts(node: Node) -> tuple[Node, ...]:
+    if not node.nullable or node.is_guarded:
+        return ()
+    return node.args[:1] if node.kind is Kind.REPEAT else node.args if node.kind in _CHAINS else ()
+
+
+def _without_empty(node: Node, parts: list[Node]) -> Node:
+    """The body of an unbounded loop, given its nullable parts in the same form: `(a?b*)*` is `(a|b)*`, which has one way to be empty.
+
+    Source: star normal form, Brüggemann-Klein 1993, doi:10.1016/0304-3975(93)90287-4.
+    """
+    return alternation(parts) if parts else EMPTY if node is EPSILON else node
 
 
 def _counts_join(least: int, most: int | None, lo: int, hi: int | None) -> bool:
