@@ -34,6 +34,7 @@ _CHOICES = frozenset({Kind.ALTERNATION, Kind.REPEAT})
 _FEW_STATES = 1_000  # of a search by sets of alternatives, before one by single alternatives
 _MAX_BEFORE_COUNT = 4  # the rest of an iteration, such as of a character
 _MAX_JOINED = 20_000  # unions and intersections of targets that are kept
+_MAX_BY_BYTE = 10_000  # derivatives of parts by one byte that are kept
 
 
 _shared: dict[Node, Arcs] = {}
@@ -70,6 +71,7 @@ class Derivatives:
         self._joined: dict[tuple[object, ...], Node] = {}
         self._first_bytes: dict[Node, int] = {}
         self._read: dict[tuple[Node, bytes], tuple[Node, int]] = {}
+        self._by_byte: dict[int, dict[Node, Node]] = {}
         self._counted: dict[tuple[object, ...], dict[tuple[int, int], bool]] = {}
         self._iterations: dict[tuple[Node, Node], bytes] = {}
         self._distances = Distances(max_memo=max_memo)
@@ -195,12 +197,25 @@ class Derivatives:
                 target, count = self._read_head(head, text[: max(_num_leading(text, others), 1)])
                 return nodes.concat(target, tail), count
         limit, text = work.done() + self.max_step, self._read_at_once(node, text)
+        known = self._known_after(node, text)
         target = nodes.folded(
-            node, lambda top: self._stepped(top, text), lambda top, got: self._after(top, got, text), {}
+            node, lambda top: self._stepped(top, text), lambda top, got: self._after(top, got, text), known
         )
         if work.done() > limit:
             raise self._heavy_step()
         return target, len(text)
+
+    def _known_after(self, node: Node, text: bytes) -> dict[Node, Node]:
+        """The memo of derivatives by a text: that of one byte is kept for recursive terms, as the parts of one are parts of later ones.
+
+        So a step of an ambiguous grammar takes about as many steps of work as it has new parts, and not as it has parts.
+        """
+        if node.is_regular or len(text) > 1:
+            return {}
+        known = self._by_byte.get(text[0])
+        if known is None or len(known) >= _MAX_BY_BYTE:
+            known = self._by_byte[text[0]] = {}
+        return known
 
     def _read_head(self, head: Node, text: bytes) -> tuple[Node, int]:
         """The same as `read`, cached, as few heads stand before many tails."""

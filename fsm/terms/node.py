@@ -12,7 +12,6 @@ import threading
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from operator import attrgetter
 from typing import Any, ClassVar, Protocol, TypeVar
 from weakref import ref
@@ -340,42 +339,7 @@ def concat(head: Node, tail: Node) -> Node:
         first, rest = first_and_rest(tail)
         if first.kind is Kind.REPEAT and first.args[0] is head.args[0]:
             return concat(_add_counts(head, first), rest)
-    if kind is Kind.ALTERNATION and not tail.is_regular:
-        return _join_loops(head, tail)
     return intern(Kind.CONCAT, args, head.nullable and tail.nullable, args)
-
-
-def _join_loops(head: Node, tail: Node) -> Node:
-    """An alternation, then the tail: loops at the end of members join one of the same body there, as in `(ab*|c)b*`, which is `(a|c)b*`.
-
-    Derivatives of ambiguous rules, such as `y = a | a y+`, would else have a union of all earlier ones in each `(... y*) y*`.
-    """
-    body = _recursive_loop(tail)
-    if body is not None:
-        shorter = folded(head, _ends, partial(_without_loop, body), {})
-        if shorter is not head:
-            return concat(shorter, tail)
-    return intern(Kind.CONCAT, (head, tail), head.nullable and tail.nullable, (head, tail))
-
-
-def _recursive_loop(tail: Node) -> Node | None:
-    """The body of the unbounded loop with which a term begins, if it has rules."""
-    loop = first_and_rest(tail)[0]
-    return loop.args[0] if loop.kind is Kind.REPEAT and loop.args[2] is None and not loop.is_regular else None
-
-
-def _ends(node: Node) -> tuple[Node, ...]:
-    """The parts with which a term ends."""
-    return node.args[1:] if node.kind is Kind.CONCAT else node.args if node.kind is Kind.ALTERNATION else ()
-
-
-def _without_loop(body: Node, node: Node, ends: list[Node]) -> Node:
-    """A term with fewest iterations of a loop of `body` at its end, given those with which it ends."""
-    if node.kind is Kind.REPEAT and node.args[0] is body:
-        return repeat(body, node.args[1], node.args[1])
-    if tuple(ends) == _ends(node):
-        return node
-    return alternation(ends) if node.kind is Kind.ALTERNATION else concat(node.args[0], *ends)
 
 
 def munch(head: Node, tail: Node, rival: Node = EMPTY) -> Node:
@@ -520,10 +484,6 @@ def _differ(members: Iterable[Node]) -> bool:
         if head in seen:
             return False
         seen.add(head)
-        if not member.is_regular and member.kind is Kind.CONCAT:
-            if member.args[1] in seen:
-                return False
-            seen.add(member.args[1])
     return True
 
 
@@ -542,25 +502,14 @@ def _factor_heads(members: Iterable[Node]) -> _Unions[list[Node]]:
         tail = yield from _union(rest)
         out.append(munch(head, tail, rival))
     loops: dict[tuple[Node, Node], list[tuple[int, int | None]]] = {}
-    factored = list[Node]()
     for head, rest in tails.items():
         tail = rest[0] if len(rest) == 1 else (yield from _union(rest))
         if head.kind is Kind.REPEAT:
             loops.setdefault((head.args[0], tail), []).append(head.args[1:])
         else:
-            factored.append(concat(head, tail))
+            out.append(concat(head, tail))
     for (body, tail), counts in loops.items():
-        factored.extend(concat(repeat(body, lo, hi), tail) for lo, hi in _join_counts(counts))
-    heads: dict[Node, list[Node]] = {}
-    for member in factored:
-        head, tail = first_and_rest(member)
-        if tail.is_regular or head.is_guarded or _recursive_loop(tail) is None:
-            out.append(member)
-        else:
-            heads.setdefault(tail, []).append(head)
-    for tail, first in heads.items():
-        head = yield from _union(first)
-        out.append(concat(head, tail))
+        out.extend(concat(repeat(body, lo, hi), tail) for lo, hi in _join_counts(counts))
     return out
 
 

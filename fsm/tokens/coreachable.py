@@ -19,7 +19,7 @@ from fsm.errors import BudgetExceeded
 from fsm.terms.derivative import Derivatives
 from fsm.terms.distance import Distances
 from fsm.tokens.trie import Trie
-from fsm.tokens.walk import sweep
+from fsm.tokens.walk import states_at
 
 _MAX_VISITED = 2_000  # the most states of a term that are visited to decide whether some bytes spell a text of it
 
@@ -29,13 +29,9 @@ Steps = tuple[NDArray[np.int32], NDArray[np.int32]]
 
 def survivors(automaton: Automaton, trie: Trie, state: int) -> Steps:
     """The tokens after which `state` leads to a live state, coreachable by tokens or not. Cost: a walk of the trie, 0.3 to 5 ms."""
-    found, states = [np.zeros(0, np.int64)], [np.zeros(0, np.int32)]
-    for first, codes, rows in sweep(automaton, trie, state):
-        alive = np.flatnonzero((codes != 0) & (trie.num_ends[first : first + len(codes)] > 0))
-        found.append(alive + first)
-        states.append(rows.states(codes[alive]))
-    labels, which = trie.labels_of(np.concatenate(found))
-    return labels, np.concatenate(states)[which]
+    at_end = states_at(automaton, trie, state).take(trie.ends, mode="clip")
+    token_ids = np.flatnonzero(at_end).astype(np.int32)
+    return token_ids, at_end[token_ids]
 
 
 class Spelling:

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsm import bitmask
-from fsm.automaton.lazy_dfa import Automaton
+from fsm.automaton.lazy_dfa import DEAD, Automaton
 from fsm.tokens.trie import Trie
-from fsm.tokens.walk import sweep
+from fsm.tokens.walk import states_at
 
 _MAX_STEPS = 400
 """The most bytes that a walk depth first may try, some 0.3 us each, before one by level costs less."""
@@ -88,14 +88,9 @@ def _narrow_ends(automaton: Automaton, trie: Trie, state: int) -> NDArray[np.int
 
 def _wide_ends(automaton: Automaton, trie: Trie, state: int) -> NDArray[np.int32]:
     """Return the same by a walk level by level."""
-    found = [np.empty(0, np.int32)]
-    for first, codes, rows in sweep(automaton, trie, state):
-        alive = np.flatnonzero(codes).astype(np.int32)
-        numbers = codes[alive] // 256
-        distinct = np.flatnonzero(np.bincount(numbers)).astype(np.int32)
-        accepts = np.zeros(distinct[-1] + 1, bool)
-        accepts[distinct] = [
-            automaton.is_accepting(target) for target in rows.states(distinct * np.int32(256)).tolist()
-        ]
-        found.append(alive[accepts[numbers]] + np.int32(first))
-    return np.concatenate(found)
+    at_node = states_at(automaton, trie, state)
+    at_node[Trie.root] = DEAD
+    distinct = np.flatnonzero(np.bincount(at_node))
+    accepts = np.zeros(distinct[-1] + 1, bool)
+    accepts[distinct] = [automaton.is_accepting(target) for target in distinct.tolist()]
+    return np.flatnonzero(accepts[at_node]).astype(np.int32)

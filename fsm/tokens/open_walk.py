@@ -23,7 +23,7 @@ from fsm.terms.derivative import Derivatives
 from fsm.terms.node import EMPTY, EPSILON, Kind, Node
 from fsm.terms.open_counts import Bounds, OpenLoop, Ruler, accepting, closed, done, is_counted, opened_loops
 from fsm.tokens.trie import Trie
-from fsm.tokens.walk import NEVER, ExitsOf, finish, leaving, sweep
+from fsm.tokens.walk import NEVER, ExitsOf, leaving, states_at
 
 MAX_STATES = 4_000  # the most states of a walk; with more, it is not worth its cost
 MAX_VISITED = 400  # states visited in the search for a shortest text
@@ -146,7 +146,7 @@ class OpenWalk:
         self._accepting: dict[int, tuple[list[tuple[OpenLoop, int]], bool]] = {}
         self._known_parts: dict[int, tuple[Node, bool]] = {}
         self._known_targets: dict[int, list[tuple[int, bool]]] = {}
-        at_node = self._walk(node)
+        at_node = states_at(self._automaton, trie, Automaton.initial_state, node)
         self._most_states = len(self._automaton) + MAX_STATES
         at_end = at_node.take(trie.ends, mode="clip")
         at_end[(trie.ends >= len(trie)) | (trie.ends == node)] = 0  # a token that ends at `node` is not below it
@@ -170,18 +170,6 @@ class OpenWalk:
     def nbytes(self) -> int:
         """The estimated memory in bytes, with some of what follows the term."""
         return int(self._pair.nbytes) + self._at_node.nbytes + 2_000 * len(self._automaton) + 200_000
-
-    def _walk(self, node: int) -> NDArray[np.int32]:
-        """The state at each node of the trie, 0 where it is dead."""
-        automaton, trie = self._automaton, self._trie
-        at_node = np.zeros(len(trie) + 1, np.int32)
-        at_node[node] = automaton.initial_state
-        tail: list[tuple[int, int]] = []
-        for first, codes, rows in sweep(automaton, trie, automaton.initial_state, node, tail):
-            at_node[first : first + len(codes)] = rows.states(codes)
-        for _, child, state in finish(automaton, trie, tail):
-            at_node[child] = state
-        return at_node
 
     def mask(self, automaton: Automaton, counted: Counted) -> NDArray[np.int32]:
         """The packed mask of a term whose open part is that of this walk. Cost: 0.3 ms for 131,072 tokens.

@@ -8,7 +8,7 @@ A file is a line with the format's version, the SHA-256 of its name and of all t
 `Vocabulary`: the bytes of every token id, the byte trie of the tokens, and the caches that all constraints over it share. End-of-sequence
 ids have no bytes; a special id with a name is spelled as its symbol (`special_token.py`), also in the trie. The caches, each bounded in
 bytes, have finished masks by term and products of the trie with character loops (those of JSON strings are made in the constructor), with
-prefixes, and with patterns whose counts have no bounds. The trie can be stored in a folder (`vocabulary_file.py`).
+prefixes, and with patterns whose counts have no bounds. The trie can be stored in a folder (`py`).
 """
 
 from __future__ import annotations
@@ -30,8 +30,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from fsm import bitmask
-from fsm.automaton.byte_dfa import FEW_BYTES
-from fsm.automaton.lazy_dfa import Automaton
+from fsm.automaton.lazy_dfa import FEW_BYTES
 from fsm.errors import BudgetExceeded, VocabularyError, stacklevel_of_user
 from fsm.terms import work
 from fsm.terms.characters import JSON_CHARACTER
@@ -39,7 +38,6 @@ from fsm.terms.derivative import Derivatives, share
 from fsm.terms.node import Kind, Node, memory
 from fsm.terms.rule import TEXT_BYTES
 from fsm.terms.special_token import MARK, symbol
-from fsm.tokens import vocabulary as vocabulary_file
 from fsm.tokens.cache import ByteCache
 from fsm.tokens.character_loop import CharacterLoop, is_character_class
 from fsm.tokens.open_walk import OpenWalk
@@ -242,7 +240,7 @@ class Vocabulary:
         share(JSON_CHARACTER)
         self._make_trie(spelled, lengths, None if cache_dir is None else Path(cache_dir), max_disk_bytes)
         self.trie.max_branch_bytes = max_cache_bytes // 16
-        self.sparse = SparseProducts(self.trie, max_cache_bytes // 16, Automaton)
+        self.sparse = SparseProducts(self.trie, max_cache_bytes // 16)
         self._make_loops_of_strings()
 
     def _make_trie(
@@ -250,14 +248,14 @@ class Vocabulary:
     ) -> None:
         """Read the trie from the folder, or build it and write it there."""
 
-        def restore(arrays: vocabulary_file.Arrays) -> None:
+        def restore(arrays: Arrays) -> None:
             self.trie = Trie.from_arrays(arrays, len(spelled))
 
-        name = "" if folder is None else vocabulary_file.fingerprint(spelled, lengths, self.eos_token_ids)
-        if folder is None or not vocabulary_file.read(folder, name, restore):
+        name = "" if folder is None else fingerprint(spelled, lengths, self.eos_token_ids)
+        if folder is None or not read(folder, name, restore):
             self.trie = Trie([token for token in spelled if token], np.flatnonzero(lengths), len(spelled))
             if folder is not None:
-                vocabulary_file.write(folder, name, self.trie.arrays(), max_disk_bytes)
+                write(folder, name, self.trie.arrays(), max_disk_bytes)
 
     def _make_loops_of_strings(self) -> None:
         """Make the loops of JSON strings, so that the first mask of an extraction is fast."""

@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fsm.automaton.byte_dfa import FEW_BYTES
-from fsm.automaton.lazy_dfa import Automaton, as_prefix, begins_with_byte_loop, opened
+from fsm.automaton.lazy_dfa import FEW_BYTES, Automaton, as_prefix, begins_with_byte_loop, opened
 from fsm.automaton.transition_rows import Codes, Rows
 from fsm.terms import node as nodes
 from fsm.terms.derivative import bytes_in
@@ -341,6 +340,18 @@ def finish(automaton: Automaton, trie: Trie, tail: list[tuple[int, int]]) -> Ite
             if target is not None:
                 yield node, child, target
                 tail.append((child, target))
+
+
+def states_at(automaton: Automaton, trie: Trie, state: int, node: int = Trie.root) -> NDArray[np.int32]:
+    """For `node` and each node below it, the state there, starting at `state`; 0 where it is dead, for all others, and behind the last."""
+    at_node = np.zeros(len(trie) + 1, np.int32)
+    at_node[node] = state
+    tail: list[tuple[int, int]] = []
+    for first, codes, rows in sweep(automaton, trie, state, node, tail):
+        at_node[first : first + len(codes)] = rows.states(codes)
+    for _, child, target in finish(automaton, trie, tail):
+        at_node[child] = target
+    return at_node
 
 
 def sweep_each(

@@ -22,7 +22,7 @@ from fsm.terms.derivative import Derivatives, members_of
 from fsm.terms.distance import Distances
 from fsm.terms.node import EMPTY, Node
 from fsm.tokens.trie import Trie
-from fsm.tokens.walk import finish, sweep
+from fsm.tokens.walk import states_at
 
 Ways = NDArray[np.int64]
 """Trie nodes and states, as `node << 32 | state`."""
@@ -137,13 +137,7 @@ class _Walk:
             self._follow(np.array([Trie.root << 32 | state]))
             return
         automaton, trie = self._automaton, self._trie
-        at_node = np.zeros(len(trie) + 1, np.int32)
-        at_node[Trie.root] = state
-        tail: list[tuple[int, int]] = []
-        for first, codes, rows in sweep(automaton, trie, state, tail=tail):
-            at_node[first : first + len(codes)] = rows.states(codes)
-        for _, child, target in finish(automaton, trie, tail):
-            at_node[child] = target
+        at_node = states_at(automaton, trie, state)
         self._alive |= at_node > 0
         self._count()
         may_choose = np.zeros(len(automaton), bool)
