@@ -204,7 +204,7 @@ def path(trie: Trie, node: int) -> bytes:
 
 @at_least(20)
 @given(terms(), RESTS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=120, deadline=None)
 def test_a_term_is_its_prefix_and_what_comes_after(term: nodes.Node, rest: nodes.Node) -> None:
     whole = nodes.concat(term, rest)
     found = as_prefix(whole)
