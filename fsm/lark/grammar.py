@@ -41,8 +41,7 @@ from fsm.errors import EmptyLanguage, GrammarError, RegexSyntaxError, TerminalCo
 from fsm.expression import Expression, Report, ReportLine
 from fsm.lark.conflict import accepted_terminals, check_templates, is_lalr
 from fsm.lark.dialect import Translation, translate
-from fsm.lark.lexeme import Lexeme
-from fsm.lark.terminal import Context, Ignored, Lexing, Terminals, perhaps
+from fsm.lark.terminal import Context, Ignored, Lexeme, Lexing, Terminals
 from fsm.limits import DEFAULT_LIMITS, Limits
 from fsm.pattern.python_pattern import widths
 from fsm.recipe import remembered
@@ -505,7 +504,7 @@ class _Productions:
         walks = _closure(names, {pair: nodes.alternation(options) for pair, options in steps.items()}) if steps else {}
         for name in names:
             ways = [nodes.concat(begin[a], walk) for (a, b), walk in walks.items() if b == name != a]
-            ways.append(nodes.concat(begin[name], perhaps(walks.get((name, name), EMPTY))))
+            ways.append(nodes.concat(begin[name], nodes.optional(walks.get((name, name), EMPTY))))
             self._named[name].define(nodes.alternation(ways))
 
 

@@ -38,7 +38,6 @@ from lark.lexer import PatternStr, TerminalDef
 
 from fsm.automaton.lazy_dfa import DEAD, Automaton, shortest_text
 from fsm.errors import BudgetExceeded, ExpressionError, GrammarError, clip
-from fsm.lark.lexeme import Lexeme
 from fsm.pattern.leftmost_first import simplest
 from fsm.pattern.python_pattern import looks_outside, preferred_texts, regex, without_last_look
 from fsm.terms import node as nodes
@@ -169,6 +168,18 @@ _MAX_SEARCH = 3_000  # states that are visited in the search for a text of a ter
 MAX_COMMON = 3_000  # states that are visited in the search for a text that two terminals match; at most 0.2 ms each
 
 
+class Lexeme(NamedTuple):
+    """A terminal as a term.
+
+    Attributes:
+        node: its texts.
+        kind: `greedy`: read as the longest match; `lazy`: as the shortest one; `foreign`: a language of its own, which no terminal changes.
+    """
+
+    node: Node
+    kind: Literal["greedy", "lazy", "foreign"] = "greedy"
+
+
 class _Terminal:
     """One terminal: its texts, and its rank in the order of the lexer."""
 
@@ -214,7 +225,7 @@ class _Terminal:
     @cached_property
     def language(self) -> Node:
         """The texts that the pattern matches; the errors are those of a pattern that is not supported."""
-        return _not_empty(self._matched)
+        return nodes.not_empty(self._matched)
 
     @cached_property
     def _parts(self) -> tuple[Node, Node] | None:
@@ -249,7 +260,7 @@ class _Terminal:
         found = self._matched
         if not self.is_plain and self._parts is None:
             found = simplest(preferred_texts(self.pattern), found)
-        found = _not_empty(found)
+        found = nodes.not_empty(found)
         is_made_of_loops = all(part.kind not in _OPAQUE for part in nodes.all_parts(found))
         return found if is_made_of_loops else as_loops(found) or found
 
@@ -285,10 +296,6 @@ class _Terminal:
             return Derivatives(max_search=_MAX_COMPARED).is_inhabited(nodes.intersection(both))
         except BudgetExceeded:
             return True
-
-
-def _not_empty(node: Node) -> Node:
-    return nodes.intersection((node, nodes.complement(EPSILON))) if node.nullable else node
 
 
 class _Declared(_Terminal):
@@ -378,7 +385,7 @@ class Terminals:
             after = self._first_bytes(context | self._ignored)
             return nodes.repeat(nodes.alternation(text.before(after) for text in texts))
         after = self._first_bytes(context)
-        return perhaps(nodes.alternation(text.short(_shortened(text.head), after) for text in texts))
+        return nodes.optional(nodes.alternation(text.short(_shortened(text.head), after) for text in texts))
 
     def collision(self, contexts: Iterable[Context]) -> Collision | None:
         """Two regular expressions of equal priority that match one text where both are possible; None where there are none.
@@ -505,13 +512,6 @@ def _without(head: Node, terminals: list[_Terminal]) -> Node:
     beginnings = [terminal.beginning for terminal in terminals if terminal.avoided is not EMPTY]
     beginnings.append(nodes.concat(_texts(terminal for terminal in terminals if terminal.avoided is EMPTY), ANYTHING))
     return nodes.intersection((head, nodes.complement(nodes.alternation(beginnings))))
-
-
-def perhaps(node: Node) -> Node:
-    """The texts of a node and the empty one; of a loop, one loop."""
-    if node.kind is Kind.REPEAT and node.args[1] == 1:
-        return nodes.repeat(node.args[0], 0, node.args[2])
-    return nodes.optional(node)
 
 
 def _shortened(head: Node) -> Node:

@@ -346,7 +346,7 @@ def _silent(step: Step) -> Step | None:
 def _reading(step: Step) -> Step:
     """A step without the empty text."""
     if isinstance(step, Plain):
-        return plain(_not_empty(step.node))
+        return plain(nodes.not_empty(step.node))
     if isinstance(step, Repetition):
         return _NEVER if step.hi == 0 else Repetition(step.behind, step.body, max(step.lo, 1), step.hi)
     if isinstance(step, Alternation):
@@ -362,13 +362,3 @@ def _reading(step: Step) -> Step:
             break
         before.append(silent)
     return _either(ways)
-
-
-def _not_empty(node: Node) -> Node:
-    if not node.nullable:
-        return node
-    if node.kind is Kind.REPEAT and not node.args[0].nullable:
-        return nodes.repeat(node.args[0], 1, node.args[2])
-    if node.kind is Kind.ALTERNATION and not any(part.nullable for part in node.args if part is not EPSILON):
-        return nodes.alternation(part for part in node.args if part is not EPSILON)
-    return nodes.intersection((node, nodes.complement(EPSILON)))

@@ -9,8 +9,8 @@ whether a pattern `looks_outside` its match, and the parts of one that does so a
 
 Every escape and flag means what it means to `re` in the running Python. Supported: literals, escapes, classes, `.`, groups of other kinds,
 alternation, greedy and lazy repetition with any counts, the flags i s m a u x (global and scoped), `^ $ \\A \\Z \b \\B`, lookahead and
-lookbehind anywhere. Anchors and lookarounds apply to the text of their own expression, not to what is joined to it:
-`regex("a(?!b)") + "b"` is the text "ab".
+lookbehind anywhere, also of texts of several lengths, which `re` refuses. Anchors and lookarounds apply to the text of their own
+expression, not to what is joined to it: `regex("a(?!b)") + "b"` is the text "ab".
 """
 
 from __future__ import annotations

@@ -675,8 +675,21 @@ def _counts_join(least: int, most: int | None, lo: int, hi: int | None) -> bool:
 
 
 def optional(body: Node) -> Node:
-    """`body` or nothing."""
+    """`body` or nothing; of a loop, one loop."""
+    if body.kind is Kind.REPEAT and body.args[1] == 1:
+        return repeat(body.args[0], 0, body.args[2])
     return alternation((body, EPSILON))
+
+
+def not_empty(node: Node) -> Node:
+    """The texts of a term but the empty one."""
+    if not node.nullable:
+        return node
+    if node.kind is Kind.REPEAT and not node.args[0].nullable:
+        return repeat(node.args[0], 1, node.args[2])
+    if node.kind is Kind.ALTERNATION and not any(part.nullable for part in node.args if part is not EPSILON):
+        return alternation(part for part in node.args if part is not EPSILON)
+    return intersection((node, complement(EPSILON)))
 
 
 class Check(Protocol):

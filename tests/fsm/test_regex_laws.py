@@ -207,6 +207,7 @@ PIECES = [
 
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
+@example("(?<=a|)")
 @settings(max_examples=200, deadline=None)
 def test_pieces_without_sense_are_read_exactly_where_re_reads_them(pattern: str) -> None:
     with warnings.catch_warnings(action="ignore"):
@@ -214,9 +215,10 @@ def test_pieces_without_sense_are_read_exactly_where_re_reads_them(pattern: str)
             ecma_search(pattern, utf8)
         try:
             expected = re.compile(pattern)
-        except (re.error, OverflowError):
-            with pytest.raises(FSMError):
-                regex(pattern)
+        except (re.error, OverflowError) as error:
+            if "fixed-width" not in str(error):  # a lookbehind of texts of several lengths
+                with pytest.raises(FSMError):
+                    regex(pattern)
             return
         try:
             automaton = Automaton(regex(pattern).node)
