@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 
 from interegular.fsm import FSM, Alphabet, anything_else
 
-from fsm.automaton.lazy_dfa import Automaton
+from fsm.automaton.byte_dfa import ByteDFA
 from fsm.errors import ExpressionError, exceeded, shorten
 from fsm.terms import node as nodes
 from fsm.terms.characters import ALL_CHARACTERS, MAX_CODE_POINT, Ranges, intersect, invert, normalize, utf8
@@ -85,7 +85,7 @@ class CharacterDFA(nodes.Content, nodes.Machine):
         return (nodes.alternation(ways),)
 
 
-def character_dfa(automaton: Automaton, max_states: int) -> CharacterDFA:
+def character_dfa(automaton: ByteDFA, max_states: int) -> CharacterDFA:
     """The automaton over characters of a regular term without checks, given that over bytes.
 
     Raises:
@@ -131,7 +131,7 @@ def explored(
 class CharacterSteps:
     """The transitions of a byte DFA by whole characters, computed for each state when it is needed."""
 
-    def __init__(self, automaton: Automaton) -> None:
+    def __init__(self, automaton: ByteDFA) -> None:
         self._automaton = automaton
         self._known: dict[tuple[int, int], _Pieces] = {}
 

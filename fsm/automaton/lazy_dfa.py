@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fsm.automaton.byte_dfa import FEW_BYTES
 from fsm.automaton.transition_rows import Rows, bytes_of
 from fsm.errors import UnknownState, exceeded
 from fsm.terms import node as nodes
@@ -22,9 +23,6 @@ from fsm.terms.node import ALL_BYTES, EMPTY, PREFIX_KINDS, Kind, Node
 
 DEAD = 0
 """The state from which nothing is accepted; used in rows and as a result, and not a valid argument."""
-
-FEW_BYTES = 24
-"""The most next bytes of a state, or bytes of a class, that is called narrow: best walked byte by byte. One with more is wide."""
 
 MAX_OPENED = 64
 """Most alternatives, nested ones included, that are expanded one by one."""

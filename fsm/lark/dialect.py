@@ -21,7 +21,7 @@ from lark.load_grammar import _literal_to_pattern, load_grammar
 
 from fsm.errors import ExpressionError, GrammarError, clip
 from fsm.expression import Expression
-from fsm.lark.terminal import Lexeme
+from fsm.lark.lexeme import Lexeme
 from fsm.pattern.python_pattern import regex
 from fsm.terms import node as nodes
 from fsm.terms import rule as texts

@@ -41,7 +41,8 @@ from fsm.errors import EmptyLanguage, GrammarError, RegexSyntaxError, TerminalCo
 from fsm.expression import Expression, Report, ReportLine
 from fsm.lark.conflict import accepted_terminals, check_templates, is_lalr
 from fsm.lark.dialect import Translation, translate
-from fsm.lark.terminal import Context, Ignored, Lexeme, Lexing, Terminals
+from fsm.lark.lexeme import Lexeme
+from fsm.lark.terminal import Context, Ignored, Lexing, Terminals
 from fsm.limits import DEFAULT_LIMITS, Limits
 from fsm.pattern.python_pattern import widths
 from fsm.recipe import remembered

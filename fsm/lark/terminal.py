@@ -38,6 +38,7 @@ from lark.lexer import PatternStr, TerminalDef
 
 from fsm.automaton.lazy_dfa import DEAD, Automaton, shortest_text
 from fsm.errors import BudgetExceeded, ExpressionError, GrammarError, clip
+from fsm.lark.lexeme import Lexeme
 from fsm.pattern.leftmost_first import simplest
 from fsm.pattern.python_pattern import looks_outside, preferred_texts, regex, without_last_look
 from fsm.terms import node as nodes
@@ -166,18 +167,6 @@ _MAX_COMPARED = 500  # states in which the texts of two terminals are compared
 _OPAQUE = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.MACHINE, Kind.CONTINUATION})
 _MAX_SEARCH = 3_000  # states that are visited in the search for a text of a terminal that no other one takes
 MAX_COMMON = 3_000  # states that are visited in the search for a text that two terminals match; at most 0.2 ms each
-
-
-class Lexeme(NamedTuple):
-    """A terminal as a term.
-
-    Attributes:
-        node: its texts.
-        kind: `greedy`: read as the longest match; `lazy`: as the shortest one; `foreign`: a language of its own, which no terminal changes.
-    """
-
-    node: Node
-    kind: Literal["greedy", "lazy", "foreign"] = "greedy"
 
 
 class _Terminal:

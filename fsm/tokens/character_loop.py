@@ -13,7 +13,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fsm.automaton.lazy_dfa import FEW_BYTES, Automaton
+from fsm.automaton.byte_dfa import FEW_BYTES
+from fsm.automaton.lazy_dfa import Automaton
 from fsm.bitmask import add_ids, from_ids, pack
 from fsm.terms import node as nodes
 from fsm.terms.derivative import bytes_in

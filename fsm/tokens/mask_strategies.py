@@ -22,7 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsm import bitmask
-from fsm.automaton.lazy_dfa import FEW_BYTES, Automaton, as_loop, begins_with_byte_loop, opened
+from fsm.automaton.byte_dfa import FEW_BYTES
+from fsm.automaton.lazy_dfa import Automaton, as_loop, begins_with_byte_loop, opened
 from fsm.errors import BudgetExceeded
 from fsm.limits import work_bound
 from fsm.terms import node as nodes

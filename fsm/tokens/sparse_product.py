@@ -8,9 +8,9 @@ bounds. `SparseProducts` caches them for all constraints; a prefix of more than 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
-from fsm.automaton.lazy_dfa import FEW_BYTES, Automaton
+from fsm.automaton.byte_dfa import FEW_BYTES, ByteDFA
 from fsm.terms import node as nodes
 from fsm.terms import work
 from fsm.terms.node import PREFIX_KINDS, Kind, Node
@@ -48,7 +48,7 @@ class SparseProduct:
     Cost: 1 us per node below and byte that may follow there.
     """
 
-    def __init__(self, automaton: Automaton, trie: Trie, node: int, max_cost: float = float("inf")) -> None:
+    def __init__(self, automaton: ByteDFA, trie: Trie, node: int, max_cost: float = float("inf")) -> None:
         self.labels: list[int] = []
         self.rounds: list[int] = []
         self.most_rounds = 0
@@ -107,12 +107,12 @@ class SparseProducts:
         known: the products, by term or body of a loop, node, and whether it is a loop.
     """
 
-    def __init__(self, trie: Trie, max_bytes: int) -> None:
-        self._trie = trie
+    def __init__(self, trie: Trie, max_bytes: int, automaton_of: Callable[[Node], ByteDFA]) -> None:
+        self._trie, self._automaton_of = trie, automaton_of
         self.known: ByteCache[tuple[Node, int, bool], SparseProduct] = ByteCache(max_bytes)
         # By serial number, so that they keep no term alive:
-        self._classes: dict[int, Automaton] = {}
-        self._automata: dict[int, Automaton | None] = {}
+        self._classes: dict[int, ByteDFA] = {}
+        self._automata: dict[int, ByteDFA | None] = {}
 
     def clear(self) -> None:
         """Drop all products."""
@@ -120,7 +120,7 @@ class SparseProducts:
         self._classes.clear()
         self._automata.clear()
 
-    def add_class(self, body: Node, automaton: Automaton) -> None:
+    def add_class(self, body: Node, automaton: ByteDFA) -> None:
         """Note that `body` is a class of characters, and the automaton of `body*`."""
         if len(self._classes) > 200:
             self._classes.clear()
@@ -138,7 +138,7 @@ class SparseProducts:
         if product is None:
             automaton = self._classes.get(body.serial)
             if automaton is None and is_byte(body):
-                automaton = Automaton(nodes.repeat(body))
+                automaton = self._automaton_of(nodes.repeat(body))
             product = None if automaton is None else self._make(key, automaton)
         return product
 
@@ -151,7 +151,7 @@ class SparseProducts:
             product = self._make(key, automaton, MAX_COST)
         return product if product is not None and product.is_complete else None
 
-    def _narrow_automaton(self, term: Node) -> Automaton | None:
+    def _narrow_automaton(self, term: Node) -> ByteDFA | None:
         """The automaton of a small term with few first bytes; None for others, where a walk of the whole state costs no more."""
         if term.serial not in self._automata:
             if len(self._automata) > 200:
@@ -161,12 +161,12 @@ class SparseProducts:
                     node.kind in PREFIX_KINDS and number < MAX_TERMS
                     for number, node in enumerate(nodes.all_parts(term))
                 )
-                automaton = Automaton(term) if is_small else None
+                automaton = self._automaton_of(term) if is_small else None
                 is_narrow = automaton is not None and len(automaton.moves(automaton.initial_state)) <= FEW_BYTES
                 self._automata[term.serial] = automaton if is_narrow else None
         return self._automata[term.serial]
 
-    def _make(self, key: tuple[Node, int, bool], automaton: Automaton, max_cost: float = float("inf")) -> SparseProduct:
+    def _make(self, key: tuple[Node, int, bool], automaton: ByteDFA, max_cost: float = float("inf")) -> SparseProduct:
         with work.uncounted():  # it is made for all constraints, and bounded by the tokens
             product = SparseProduct(automaton, self._trie, key[1], max_cost)
         if product.nbytes <= self.known.max_bytes:

@@ -8,7 +8,7 @@ A file is a line with the format's version, the SHA-256 of its name and of all t
 `Vocabulary`: the bytes of every token id, the byte trie of the tokens, and the caches that all constraints over it share. End-of-sequence
 ids have no bytes; a special id with a name is spelled as its symbol (`special_token.py`), also in the trie. The caches, each bounded in
 bytes, have finished masks by term and products of the trie with character loops (those of JSON strings are made in the constructor), with
-prefixes, and with patterns whose counts have no bounds. The trie can be stored in a folder (`py`).
+prefixes, and with patterns whose counts have no bounds. The trie can be stored in a folder (`read`, `write`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from safetensors import SafetensorError
 from safetensors.numpy import load, save
 
 from fsm import bitmask
-from fsm.automaton.lazy_dfa import FEW_BYTES
+from fsm.automaton.byte_dfa import FEW_BYTES
+from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import BudgetExceeded, VocabularyError, stacklevel_of_user
 from fsm.terms import work
 from fsm.terms.characters import JSON_CHARACTER
@@ -240,7 +241,7 @@ class Vocabulary:
         share(JSON_CHARACTER)
         self._make_trie(spelled, lengths, None if cache_dir is None else Path(cache_dir), max_disk_bytes)
         self.trie.max_branch_bytes = max_cache_bytes // 16
-        self.sparse = SparseProducts(self.trie, max_cache_bytes // 16)
+        self.sparse = SparseProducts(self.trie, max_cache_bytes // 16, Automaton)
         self._make_loops_of_strings()
 
     def _make_trie(

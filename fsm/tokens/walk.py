@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from fsm.automaton.lazy_dfa import FEW_BYTES, Automaton, as_prefix, begins_with_byte_loop, opened
+from fsm.automaton.byte_dfa import FEW_BYTES
+from fsm.automaton.lazy_dfa import Automaton, as_prefix, begins_with_byte_loop, opened
 from fsm.automaton.transition_rows import Codes, Rows
 from fsm.terms import node as nodes
 from fsm.terms.derivative import bytes_in

@@ -175,7 +175,7 @@ RESTS = st.one_of(literals(b",", b", ", b"}", b"1", b".5}", b"e1"), terms(2))
 @settings(max_examples=60, deadline=None)
 def test_a_prefix_lists_what_stays_inside_and_where_it_may_end(term: nodes.Node, texts: list[bytes], start: int) -> None:
     trie = Trie(texts)
-    automaton = SparseProducts(trie, 1 << 20)._narrow_automaton(term)
+    automaton = SparseProducts(trie, 1 << 20, Automaton)._narrow_automaton(term)
     assert automaton is not None
     start %= len(trie)
     prefix = SparseProduct(automaton, trie, start)
