@@ -10,7 +10,7 @@ Walks of the token trie also divide terms, into a prefix of variable length and 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
@@ -215,24 +215,14 @@ class Automaton:
         """True when `data` belongs to the language."""
         return self.is_accepting(self.next_state(self.initial_state, data))
 
-    def accepted(self, texts: Sequence[bytes]) -> list[bytes]:
-        """The texts that belong to the language, in their order. Cost: some 0.2 us per byte; all texts advance together, by rows."""
-        lengths = np.fromiter(map(len, texts), np.intp, len(texts))
-        order = np.argsort(-lengths, kind="stable")
-        starts, left = (np.cumsum(lengths) - lengths)[order], lengths[order]
-        data = np.frombuffer(b"".join(texts), np.uint8)
-        rows = self.rows()
-        codes = np.full(len(texts), rows.code(self.initial_state), np.int32)
-        for position in range(int(lengths.max(initial=0))):
-            if rows.is_full:
-                return [text for text in texts if self.accepts(text)]
-            num_open = int(np.searchsorted(-left, -position))
-            codes[:num_open] = rows.step(codes[:num_open] + data[starts[:num_open] + position].astype(np.intp))
-        ends, which = np.unique(rows.states(codes), return_inverse=True)
-        accepting = np.array([self.is_accepting(state) for state in ends.tolist()], bool)[which]
-        found = np.zeros(len(texts), bool)
-        found[order] = accepting
-        return [texts[number] for number in np.flatnonzero(found).tolist()]
+    def accepted(self, texts: Iterable[bytes]) -> Iterator[bytes]:
+        """The texts that belong to the language, in their order. Cost: a look-up per byte, and the arcs of each state on the way, once."""
+        for text in texts:
+            state = self.initial_state
+            for byte in text:
+                state = self.moves(state).get(byte, DEAD)
+            if self.is_accepting(state):
+                yield text
 
     def forced_text(self, state: int) -> bytes:
         """The bytes with which every accepted continuation begins; empty where `state` accepts or has several next bytes.

@@ -111,5 +111,5 @@ def _strings(values: list[str], places: Conjunction, make: Callable[[], Node]) -
     texts = [spelled(value) for value in values if value not in excluded]
     negated = (place.schema.keyword for place in places if isinstance(place.schema, NegatedKeyword))
     if any(place.has_any(KEYWORDS.of_strings) for place in places) or not KEYWORDS.of_strings.isdisjoint(negated):
-        return Automaton(make()).accepted(texts) if texts else []
+        return list(Automaton(make()).accepted(texts)) if texts else []
     return texts
