@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from traceback import clear_frames
 
 import torch
@@ -81,13 +82,16 @@ class DrawPlan:
 
     def __init__(self, drawings: Sequence[Drawing]) -> None:
         self.drawings = drawings
-        kinds: dict[object, list[int]] = {}
-        for row, drawing in enumerate(drawings):
-            kinds.setdefault(drawing.kind, []).append(row)
-        self._parts = [_Part(rows, [drawings[row] for row in rows]) for rows in kinds.values()]
         self.needs_random = any(drawing.needs_random for drawing in drawings)
         self.needs_counts = any(drawing.needs_counts for drawing in drawings)
         self.takes_largest = all(drawing.takes_largest for drawing in drawings)
+
+    @cached_property
+    def _parts(self) -> list[_Part]:
+        kinds: dict[object, list[int]] = {}
+        for row, drawing in enumerate(self.drawings):
+            kinds.setdefault(drawing.kind, []).append(row)
+        return [_Part(rows, [self.drawings[row] for row in rows]) for rows in kinds.values()]
 
     def draw(
         self, masked: torch.Tensor, uniforms: torch.Tensor | None, counts: Counts | None, *, marks_doubts: bool = False

@@ -66,12 +66,11 @@ class Masker:
         vocab_size = logits.shape[-1]
         num_words = -(-vocab_size // 32)
         words = [mask.words for mask in masks]
-        data = np.stack(
-            [
-                line if len(line) == num_words else mask.bitmask(vocab_size)
-                for line, mask in zip(words, masks, strict=True)
-            ]
-        ).view(np.uint8)
+        lines = [
+            line if len(line) == num_words else mask.bitmask(vocab_size)
+            for line, mask in zip(words, masks, strict=True)
+        ]
+        data = np.concatenate(lines).reshape(len(masks), num_words).view(np.uint8)
         table = _TABLES[logits.dtype]
         if logits.device.type == "cpu":
             return torch.from_numpy(np.take(table, data, axis=0).reshape(len(masks), -1)[:, :vocab_size])
