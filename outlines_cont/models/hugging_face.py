@@ -38,7 +38,15 @@ from outlines_cont.kv.attention import prefix_attention_of
 from outlines_cont.kv.growing import GrowingCache
 from outlines_cont.kv.prefix_cache import PrefixCache
 from outlines_cont.kv.store import KVStore
-from outlines_cont.models.capability import Capabilities, Finding, check_recurrent, compare, is_recurrent, probe
+from outlines_cont.models.capability import (
+    Capabilities,
+    Finding,
+    check_causal,
+    check_recurrent,
+    compare,
+    is_recurrent,
+    probe,
+)
 from outlines_cont.models.collector import freeze_modules
 from outlines_cont.models.decoder_family import NotFused
 from outlines_cont.models.fused import FusedDecoder, fused_decoder
@@ -47,6 +55,8 @@ from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 from outlines_cont.waiting import spin_watch
 
 _CAPABILITIES: dict[tuple[Any, ...], Capabilities] = {}
+_CAUSAL: set[tuple[type, str]] = set()
+"""The classes and configs of the networks that are known to be causal."""
 # How many values of each weight are in the fingerprint of a model.
 _FINGERPRINT_VALUES = 64
 _no_context = nullcontext()
@@ -99,6 +109,9 @@ class HuggingFaceModel(EngineModel):
         self._takes = frozenset(inspect.signature(model.forward).parameters)
         if self.is_recurrent:
             check_recurrent(model, self)
+        elif (known := (type(model), self._config_text)) not in _CAUSAL:
+            check_causal(model, self, self._plain_forward)
+            _CAUSAL.add(known)
 
     @property
     def prefix_cache(self) -> PrefixCache:

@@ -92,7 +92,7 @@ def _fresh(model: HuggingFaceModel, token_ids: tuple[int, ...]) -> torch.Tensor:
     return logits.float()
 
 
-def _chain(model: HuggingFaceModel, seed: int, steps: int) -> list[SequenceState]:
+def chain(model: HuggingFaceModel, seed: int, steps: int) -> list[SequenceState]:
     """Return the states of a random chain of all operations."""
     rng = random.Random(seed)
     write = continuous(generate.text(model))
@@ -116,7 +116,7 @@ def _chain(model: HuggingFaceModel, seed: int, steps: int) -> list[SequenceState
     return states
 
 
-def _worst(model: HuggingFaceModel, states: list[SequenceState]) -> float:
+def worst_error(model: HuggingFaceModel, states: list[SequenceState]) -> float:
     errors = []
     for state in states:
         for row, logits in zip(state._flat, state.logits.flatten(0, 1), strict=True):
@@ -129,13 +129,13 @@ def _worst(model: HuggingFaceModel, states: list[SequenceState]) -> float:
 @pytest.mark.parametrize("seed", [0, 1])
 def test_any_chain_has_the_logits_of_a_fresh_run(family: str, seed: int) -> None:
     model = _model(family)
-    assert _worst(model, _chain(model, seed, 8)) <= 1e-4
+    assert worst_error(model, chain(model, seed, 8)) <= 1e-4
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma3", "mamba2"])
 def test_half_precision_is_within_its_own_rounding(family: str) -> None:
     model = _model(family, torch.bfloat16)
-    states = _chain(model, 0, 6)
+    states = chain(model, 0, 6)
     exact = _model(family)
     rounding = max(
         float((_fresh(model, row.token_ids) - _fresh(exact, row.token_ids)).abs().max())
@@ -143,7 +143,7 @@ def test_half_precision_is_within_its_own_rounding(family: str) -> None:
         for row in state._flat
         if row.token_ids
     )
-    assert _worst(model, states) <= 2 * rounding
+    assert worst_error(model, states) <= 2 * rounding
 
 
 @pytest.mark.parametrize("family", sorted(_CONFIGS))
@@ -167,7 +167,7 @@ def test_a_window_that_is_longer_than_the_probe_rules_out_holes_and_branches(fam
     assert model.can_stack
     write = continuous(generate.text(model))
     state = write(["the name of the rose " * 7, "a"], max_tokens=70)
-    assert _worst(model, [state, state[..., :90].fork(2), write(state[..., :100].fork(2), max_tokens=5)]) <= 1e-4
+    assert worst_error(model, [state, state[..., :90].fork(2), write(state[..., :100].fork(2), max_tokens=5)]) <= 1e-4
 
 
 @pytest.mark.parametrize("family", sorted(_RECURRENT))
@@ -209,7 +209,7 @@ def test_slices_sums_files_and_empty_axes_of_every_kind_of_cache(family: str) ->
         assert both == state[0, ...]
     parts = [state[..., 3:], state.tokens[..., 1:], state.tokens[..., :-2] + state.tokens[..., -2:], state[..., :4] + state]
     for part in parts:
-        assert _worst(model, [part]) <= 1e-4
+        assert worst_error(model, [part]) <= 1e-4
     assert not parts[0].logprobs.any()
     assert not parts[1].weights.any()
     file = io.BytesIO()

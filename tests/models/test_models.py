@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -92,10 +93,54 @@ def _encoder_decoder() -> transformers.PreTrainedModel:
     )
 
 
-@pytest.mark.parametrize("network", [_mamba, _encoder_decoder])
-def test_models_that_cannot_be_run_exactly_are_refused(network: object) -> None:
-    with pytest.raises(UnsupportedModel, match="Use a decoder-only model"):
-        models.from_transformers(network(), FakeTokenizer())  # type: ignore[operator]
+def _bert(*, is_decoder: bool = False) -> transformers.PreTrainedModel:
+    config = transformers.BertConfig(
+        vocab_size=VOCAB_SIZE,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        is_decoder=is_decoder,
+        pad_token_id=0,
+        eos_token_id=1,
+    )
+    return _sharp(transformers.BertLMHeadModel(config))
+
+
+def _gpt_1() -> transformers.PreTrainedModel:
+    return _sharp(transformers.OpenAIGPTLMHeadModel(transformers.OpenAIGPTConfig(vocab_size=VOCAB_SIZE, n_embd=16, n_layer=1, n_head=2)))
+
+
+def _sharp(network: transformers.PreTrainedModel) -> transformers.PreTrainedModel:
+    """A network with larger weights, so that tokens matter to each other."""
+    for parameter in network.parameters():
+        if parameter.dim() == 2:
+            parameter.data.mul_(8.0)
+    return network.eval()
+
+
+@pytest.mark.parametrize(
+    ("network", "said"),
+    [
+        (_mamba, "cannot continue"),
+        (_encoder_decoder, "an encoder-decoder"),
+        (_bert, "a causal model, .* `is_decoder=True`"),
+        (_gpt_1, "cache"),
+    ],
+)
+def test_models_that_cannot_be_run_exactly_are_refused(network: Callable[[], transformers.PreTrainedModel], said: str) -> None:
+    torch.manual_seed(0)
+    with pytest.raises(UnsupportedModel, match=f"{said}.*Use a decoder-only model"):
+        models.from_transformers(network(), FakeTokenizer())
+
+
+def test_an_encoder_that_is_made_a_decoder_runs() -> None:
+    torch.manual_seed(0)
+    model = models.from_transformers(_bert(is_decoder=True), FakeTokenizer())
+    state = continuous(generate.text(model))("the name", max_tokens=4)
+    longer = continuous(generate.text(model))(state, max_tokens=3)
+    whole = model.hugging_face(input_ids=torch.tensor([longer.rows[0][0].token_ids])).logits[0, -1]
+    assert torch.allclose(longer.logits[0, 0], whole, atol=1e-4)
 
 
 def test_something_that_is_no_model_is_refused() -> None:
