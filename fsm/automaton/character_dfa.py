@@ -57,7 +57,8 @@ class CharacterDFA(nodes.Content, nodes.Machine):
     def __init__(self, arcs: Sequence[Iterable[tuple[Ranges, int]]], accepting: Iterable[int]) -> None:
         joined = [_joined(found) for found in arcs]
         self.accepting = frozenset(accepting)
-        alive = _reaching(joined, self.accepting)
+        edges = ((state, target) for state, found in enumerate(joined) for _, target in found)
+        alive = nodes.reaching(self.accepting, edges)
         self.transitions: tuple[Arcs, ...] = tuple(tuple(arc for arc in found if arc[1] in alive) for found in joined)
         super().__init__(self.transitions, self.accepting)
 
@@ -174,20 +175,6 @@ def _joined(arcs: Iterable[tuple[Ranges, int]]) -> Arcs:
     for ranges, target in arcs:
         by_target.setdefault(target, []).extend(ranges)
     return tuple((normalize(ranges), target) for target, ranges in by_target.items() if ranges)
-
-
-def _reaching(arcs: Sequence[Arcs], accepting: frozenset[int]) -> set[int]:
-    """The states from which an accepting one can be reached."""
-    sources: dict[int, list[int]] = {}
-    for state, found in enumerate(arcs):
-        for _, target in found:
-            sources.setdefault(target, []).append(state)
-    alive, queue = set(accepting), list(accepting)
-    for state in queue:
-        new = [source for source in sources.get(state, ()) if source not in alive]
-        alive.update(new)
-        queue += new
-    return alive
 
 
 def read_fsm(fsm: Any) -> CharacterDFA:

@@ -126,11 +126,8 @@ class TerminalEnd:
         if self.head.kind is Kind.LITERAL:  # only the state after the text is needed
             return {(_NO_TEXT.initial_state, self._rival.next_state(self._rival.initial_state, self.head.args[0])): []}
         found: Arcs[_Pair] = {}
-        queue = [self._first]
-        for pair in queue:
-            if pair not in found:
-                found[pair] = [(mask, target) for mask, target in self._steps(pair) if target[0] != DEAD]
-                queue += [target for _, target in found[pair]]
+        for pair in nodes.reached(self._first, lambda pair: [target for _, target in found[pair]]):
+            found[pair] = [(mask, target) for mask, target in self._steps(pair) if target[0] != DEAD]
             if len(found) > MAX_PLACES:
                 break
         return found

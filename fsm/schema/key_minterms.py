@@ -13,7 +13,7 @@ from typing import TypeVar
 from fsm.automaton.transition_rows import bytes_of
 from fsm.terms.byte_classes import completed, product
 from fsm.terms.derivative import Derivatives
-from fsm.terms.node import EMPTY, Node
+from fsm.terms.node import EMPTY, Node, reaching
 
 State = TypeVar("State")
 _MAX_STATES = 1_000
@@ -86,17 +86,8 @@ class KeyMinterms:
 
     def _coreachable(self, minterm: int) -> set[int]:
         """The states from which an accepting state of a minterm can be reached, by backward search."""
-        before: dict[int, list[int]] = {}
-        for state, arcs in enumerate(self._arcs):
-            for _, target in arcs:
-                before.setdefault(target, []).append(state)
-        stack = [state for state, found in self._accepting.items() if found == minterm]
-        alive = set(stack)
-        while stack:
-            new = set(before.get(stack.pop(), ())) - alive
-            alive |= new
-            stack += new
-        return alive
+        ends = (state for state, found in self._accepting.items() if found == minterm)
+        return reaching(ends, ((state, target) for state, arcs in enumerate(self._arcs) for _, target in arcs))
 
 
 def few_texts(

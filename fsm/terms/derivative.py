@@ -42,10 +42,9 @@ _shared: dict[Node, Arcs] = {}
 
 def share(node: Node) -> None:
     """Compute the arcs of `node` and of its derivatives once, for every `Derivatives` that is made from now on."""
-    derivatives, queue = Derivatives(), [node]
-    for part in queue:
-        queue += [target for _, target in derivatives.arcs(part) if target not in queue]
-    _shared.update(derivatives._arcs)
+    derivatives = Derivatives()
+    for part in nodes.reached(node, lambda part: [target for _, target in derivatives.arcs(part)]):
+        _shared[part] = derivatives.arcs(part)
 
 
 class Derivatives:

@@ -781,6 +781,15 @@ def reached(root: Vertex, successors: Callable[[Vertex], Iterable[Vertex]]) -> I
                 queue.append(successor)
 
 
+def reaching(ends: Iterable[Vertex], edges: Iterable[tuple[Vertex, Vertex]]) -> set[Vertex]:
+    """The vertices of a graph from which one of some others can be reached, these included."""
+    before: dict[Vertex | None, list[Vertex]] = {None: [*ends]}
+    for source, target in edges:
+        before.setdefault(target, []).append(source)
+    found = reached(None, lambda vertex: before.get(vertex, ()))
+    return {vertex for vertex in found if vertex is not None}
+
+
 def components(edges: dict[Vertex, list[Vertex]]) -> Iterator[list[Vertex]]:
     """The strongly connected components of a graph, without recursion (Kosaraju's algorithm)."""
     order: list[Vertex] = []
@@ -803,15 +812,9 @@ def components(edges: dict[Vertex, list[Vertex]]) -> Iterator[list[Vertex]]:
             backwards[following].append(name)
     done: set[Vertex] = set()
     for root in reversed(order):
-        component, queue = [], [] if root in done else [root]
-        done.update(queue)
-        while queue:
-            name = queue.pop()
-            component.append(name)
-            new = [n for n in dict.fromkeys(backwards[name]) if n not in done]
-            done.update(new)
-            queue += new
-        if component:
+        if root not in done:
+            component = list(reached(root, lambda name: [n for n in backwards[name] if n not in done]))
+            done.update(component)
             yield component
 
 
@@ -847,14 +850,10 @@ def folded(
 def memory(root: Node) -> int:
     """About how many bytes `root` and all that it is built from take, without rules that are not built. Cost: 0.5 us per term."""
 
-    seen, queue, word_lists = {root}, [root], set[WordList]()
-    for node in queue:
-        kind = node.kind
-        if kind is Kind.WORDS:
-            word_lists.add(node.args[0])
-        elif kind not in _ATOMS and (kind is not Kind.RULE or node.args[0].is_built):
-            for part in children(node):
-                if part not in seen:
-                    seen.add(part)
-                    queue.append(part)
-    return 500 * len(queue) + sum(len(word) + 50 for words in word_lists for word in words.words)
+    def parts(node: Node) -> tuple[Node, ...]:
+        is_left_out = node.kind in _ATOMS or (node.kind is Kind.RULE and not node.args[0].is_built)
+        return () if is_left_out else children(node)
+
+    found = list(reached(root, parts))
+    word_lists = {node.args[0] for node in found if node.kind is Kind.WORDS}
+    return 500 * len(found) + sum(len(word) + 50 for words in word_lists for word in words.words)

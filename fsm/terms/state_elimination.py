@@ -34,11 +34,8 @@ def as_loops(node: Node) -> Node | None:
     """
     derivatives = Derivatives()
     arcs: Arcs[Node] = {}
-    queue = [node]
-    for state in queue:
-        if state not in arcs:
-            arcs[state] = derivatives.live_arcs(state)
-            queue += [target for _, target in arcs[state]]
+    for state in nodes.reached(node, lambda state: [target for _, target in arcs[state]]):
+        arcs[state] = derivatives.live_arcs(state)
         if len(arcs) > MAX_STATES:
             return None
     return eliminated(arcs, node, {state: EPSILON for state in arcs if state.nullable})

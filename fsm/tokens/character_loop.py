@@ -42,12 +42,9 @@ def is_character_class(body: Node, *, min_bytes: int = FEW_BYTES + 1, max_states
     automaton = Automaton(body)
     if len(automaton.moves(automaton.initial_state)) < min_bytes:
         return False
-    state = 0
-    while (state := state + 1) < len(automaton):
-        if automaton.is_accepting(state) and automaton.nodes[state] is not EPSILON:
-            return False
-        automaton.moves(state)
-        if len(automaton) > max_states:
+    states = nodes.reached(automaton.initial_state, lambda state: automaton.moves(state).values())
+    for count, state in enumerate(states):
+        if count > max_states or (automaton.is_accepting(state) and automaton.nodes[state] is not EPSILON):
             return False
     return True
 

@@ -5,8 +5,9 @@ before the state is given. `explain_special` is about ids without bytes, `gap_er
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from fsm.automaton.lazy_dfa import Automaton
 from fsm.automaton.rejection import missing, required_by, shown
 from fsm.errors import BudgetExceeded, FSMError, VocabularyGap
 from fsm.expression import Expression
+from fsm.terms.node import reached
 from fsm.terms.rendering import render
 from fsm.terms.special_token import MARK
 from fsm.tokens.coreachable import Spelling, survivors
@@ -129,13 +131,12 @@ def gap_error(expression: Expression, automaton: Automaton, vocabulary: Vocabula
             "max_gap_search",
             spelling.max_search,
         )
-    queue = [automaton.initial_state]
-    for state in queue:
-        _, targets = survivors(automaton, vocabulary.trie, state)
-        queue += [target for target in np.unique(targets).tolist() if target not in queue]
-        if len(queue) > _MAX_GAP_STATES:
-            break
-    needed = {b for state in queue for b in automaton.moves(state)}
+
+    def targets(state: int) -> Iterable[int]:
+        return np.unique(survivors(automaton, vocabulary.trie, state)[1]).tolist()  # type: ignore[no-any-return]
+
+    states = islice(reached(automaton.initial_state, targets), _MAX_GAP_STATES)
+    needed = {b for state in states for b in automaton.moves(state)}
     missing = bytes(b for b in sorted(needed) if not vocabulary.single_bytes >> b & 1)
     return VocabularyGap(
         f"the vocabulary cannot spell any text of {expression!r}: no token supplies {shown(missing)} where it is needed. "

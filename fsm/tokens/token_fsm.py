@@ -12,6 +12,7 @@ are drawn, breadth first; that of an expression is the DFA over characters, simp
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from typing import Literal, Protocol, Self
 from weakref import finalize
 
@@ -35,6 +36,8 @@ from fsm.tokens.mask_strategies import MaskMaker, mask_key
 from fsm.tokens.token_tables import TableBuilder, TokenTables
 from fsm.tokens.vocabulary import Vocabulary
 from fsm.tokens.walk import walk_wide
+
+_ENTANGLED = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.CONTINUATION})
 
 
 class TokenFSM:
@@ -384,20 +387,14 @@ def _check(expression: Expression, vocabulary: Vocabulary) -> None:
 
 def _begins_entangled(node: Node) -> bool:
     """True where an intersection, a negation or a lookaround may restrict the first token, so that its mask may take much work."""
-    stack, seen = [node], {node}
-    while stack and len(seen) <= MAX_OPENED:
-        term = stack.pop()
-        new: tuple[Node, ...] = ()
-        if term.kind in (Kind.INTERSECTION, Kind.COMPLEMENT, Kind.CONTINUATION):
-            return True
-        if term.kind is Kind.CONCAT:
-            is_short = term.args[0].nullable or term.args[0].kind is Kind.LITERAL
-            new = term.args if is_short else term.args[:1]
-        elif term.kind in (Kind.ALTERNATION, Kind.REPEAT):
-            new = term.args if term.kind is Kind.ALTERNATION else term.args[:1]
-        stack += [part for part in new if part not in seen]
-        seen.update(new)
-    return False
+    return any(part.kind in _ENTANGLED for part in islice(nodes.reached(node, _begins), MAX_OPENED))
+
+
+def _begins(term: Node) -> tuple[Node, ...]:
+    """The parts of a term with which its texts begin, the second one of a concatenation where the first is short."""
+    if term.kind is Kind.CONCAT:
+        return term.args if term.args[0].nullable or term.args[0].kind is Kind.LITERAL else term.args[:1]
+    return term.args if term.kind is Kind.ALTERNATION else term.args[:1] if term.kind is Kind.REPEAT else ()
 
 
 class Drawable(Protocol):
