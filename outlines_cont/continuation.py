@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Unpack
 
+from outlines_cont.checks import checked_bool
+from outlines_cont.errors import OptionError
 from outlines_cont.events.event import StreamOptions
 from outlines_cont.generate import Generator
 from outlines_cont.generation.call import Call
@@ -51,6 +53,7 @@ class Continuation(Immutable):
         self,
         prompt: Prompt,
         *,
+        resume: bool = False,
         top: int = 0,
         retract: bool = False,
         partial: bool = False,
@@ -68,6 +71,8 @@ class Continuation(Immutable):
 
         Args:
             prompt: as for a call.
+            resume: `prompt` is a state whose spans were cut, such as that of a stream that was left: they go on as in `resume`. The first
+                events have what the spans have already, so that the texts, joined, are those of the whole spans.
             top, retract, partial: as in `Generator.stream`; see `StreamEvent`.
             rng, **options: as for a call.
 
@@ -75,17 +80,23 @@ class Continuation(Immutable):
             A stream to iterate over, also with `async for`; its `state` is the present state at any time, also in the middle of a span.
 
         Raises:
-            As a call does; a single row that fails has its error in its last event.
+            As a call does, or as `resume`; a single row that fails has its error in its last event.
         """
         shown = StreamOptions(True, top, retract, partial)
-        return StateStream(Call(self.generator, prompt, Options.of(options), rng=rng), shown)
+        resumes = checked_bool(resume, "resume")
+        if resumes and rng is not None:
+            raise OptionError(
+                f"expected no `rng` together with `resume`, got {rng!r}: the state continues its own stream of random numbers.",
+                "rng",
+            )
+        return StateStream(Call(self.generator, prompt, Options.of(options), rng=rng, resume=resumes), shown)
 
     astream = stream  # the same stream, by the name that generators have for `async for`
 
     def resume(self, state: SequenceState, **options: Unpack[PieceOptions]) -> SequenceState:
         """Continue the generated spans of `state` that were cut, constraint included, as if they had not been cut.
 
-        Rows that have finished or failed stay as they are.
+        Rows that have finished or failed stay as they are. `stream(state, resume=True)` does it step by step.
 
         Args:
             state: a state that this generator has made.
@@ -96,6 +107,10 @@ class Continuation(Immutable):
             ResumeError: the last tokens were not generated, or not by this generator.
         """
         return Call(self.generator, state, Options.of(options), resume=True).finished_state()
+
+    async def aresume(self, state: SequenceState, **options: Unpack[PieceOptions]) -> SequenceState:
+        """The asynchronous form of `resume`; see `acall`."""
+        return await Call(self.generator, state, Options.of(options), resume=True).async_finished_state()
 
 
 def continuous(generator: Generator) -> Continuation:

@@ -11,6 +11,7 @@ that any generator can continue. Leaving the loop cancels the rows and keeps the
 
 from __future__ import annotations
 
+import sys
 from abc import abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -332,7 +333,7 @@ class StateStream(TaskStream):
     def close(self) -> None:
         """Cancel the rows; `state` keeps its present value."""
         super().close()
-        if self._left is None:
+        if self._left is None and not sys.is_finalizing():  # then nobody reads it, and what it takes is half gone
             self._left = self._call.leave()
 
     def _items(self, events: Sequence[StreamEvent]) -> Iterator[Any]:

@@ -223,6 +223,34 @@ def test_a_stream_that_is_left_at_any_moment_is_resumed(name: str, count: int) -
     compare(name, resumed(name, stream.state, draft))
 
 
+@each("healing", "bans with alternatives")
+@pytest.mark.parametrize("retract", [False, True])
+@pytest.mark.parametrize("count", [0, 3])
+def test_a_stream_that_is_left_goes_on_as_a_stream_that_tells_the_whole_span(name: str, count: int, retract: bool) -> None:
+    write = writing(name)
+    with write.stream(PROMPTS, rng=SEEDS, **options_of(name)) as stream:
+        for _ in itertools.islice(stream, count + 1):
+            pass
+    for batch, sample in itertools.product(range(len(PROMPTS)), range(stream.state.num_samples)):
+        alone = stream.state.take([(batch, sample)])
+        (row,) = rows_of(alone)
+        assert row.piece is not None
+        left = max(MAX_TOKENS - (0 if row.piece.is_thinking else len(row.token_ids) - row.piece.start), 1)
+        options = resuming(name, batch) | {"max_tokens": left}
+        wanted = write.resume(alone, **options)
+        rest = write.stream(alone, resume=True, retract=retract, **options)
+        text, ids = "", list[int]()
+        for event in (event for event in rest if not event.is_thought):
+            text = text[: len(text) - event.retract] + event.text
+            ids = [*ids[: len(ids) - event.retract_tokens], *event.token_ids]
+        assert rest.state == wanted
+        (after,) = rows_of(wanted)
+        assert after.piece is not None
+        if row.finish_reason == "length":  # one that had ended has no events
+            assert [*after.token_ids[after.piece.start :]] == ids
+            assert alone.tokenizer.text_bytes(ids).decode(errors="replace") == text
+
+
 @each()
 def test_a_draft_changes_nothing(name: str) -> None:
     for draft in ("lookup", HalfRight([row.token_ids for row in rows_of(whole(name))])):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import datetime
 import enum
+import subprocess
+import sys
 import uuid
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -451,3 +454,28 @@ def test_policies_of_a_generator_steer_every_call_of_it_and_are_pickled_with_it(
     assert generate.format(model, bool, policies=[policies.ban("true")])("the name") is False
     with pytest.raises(OptionError, match="policies"):
         generate.text(model, policies=["delve"])  # type: ignore[list-item]
+
+
+def test_a_stream_that_resumes_takes_a_state_that_was_cut_and_no_seed() -> None:
+    write = continuous(generate.regex(random_model(), "[ab]{6}", sampler=samplers.multinomial()))
+    cut, whole = write("the", rng=4, max_tokens=2), write("the", rng=4)
+    with pytest.raises(OptionError, match=r"no `rng` together with `resume`, got 3: the state continues its own"):
+        write.stream(cut, resume=True, rng=3)
+    with pytest.raises(ResumeError, match="expected a state whose last piece was cut"):
+        write.stream("the", resume=True)
+    assert asyncio.run(write.aresume(cut)) == whole
+    assert [*write.stream(whole, resume=True)] == []
+
+
+def test_a_program_may_end_with_a_stream_half_read() -> None:
+    code = """
+from outlines_cont import continuous, generate, models
+from outlines_cont.templates import Template
+model = models.tiny()
+texts = generate.regex(model, "[a-z]{30}").stream("hello")
+events = iter(continuous(generate.text(model)).stream("hello", max_tokens=20))
+parts = iter(Template("the {{ gen(max_tokens=20) }}").stream(model))
+print(bool(next(texts)), bool(next(events)), bool(next(parts)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("True True True\n", "")
