@@ -56,6 +56,7 @@ class Arguments(BaseModel):
         gpus: of Ray's, for a replica.
         max_requests: how many requests a replica answers at the same time; more wait.
         max_tokens: the most tokens of a text, and the default.
+        kv_budget_bytes: the most bytes of keys and values of a replica; more requests wait. None: no limit.
         imbalance: how many more requests than the idlest replica one may have and still be preferred for its cache.
         patience: for how many seconds a request waits for the replica that knows its prefix, if that is full or busy.
     """
@@ -70,6 +71,7 @@ class Arguments(BaseModel):
     gpus: float = 0
     max_requests: int = 256
     max_tokens: int = 4_096
+    kv_budget_bytes: int | None = None
     imbalance: int = 8
     patience: float = 1.0
 
@@ -127,6 +129,7 @@ class Replica:
     def __init__(self, arguments: Arguments) -> None:
         given: dict[str, Any] = {} if arguments.device is None else {"device": arguments.device}
         model = models.tiny(**given) if arguments.model is None else models.transformers(arguments.model, **given)
+        model.kv_store.budget_bytes = arguments.kv_budget_bytes
         # Ray counts and holds the requests; the limit of the application would refuse what Ray has let in.
         limits = ServerLimits(max_requests=2 * arguments.max_requests, max_tokens=arguments.max_tokens)
         key = os.environ.get("OUTLINES_CONT_API_KEY")

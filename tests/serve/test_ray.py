@@ -35,7 +35,7 @@ def served() -> Iterator[str]:
     ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, configure_logging=False)
     try:
         ray.serve.start(http_options={"host": "127.0.0.1", "port": PORT})
-        ray.serve.run(app(Arguments(replicas=2, patience=60)), name="outlines-cont")
+        ray.serve.run(app(Arguments(replicas=2, patience=60, kv_budget_bytes=1 << 30)), name="outlines-cont")
         yield URL
     finally:
         ray.serve.shutdown()
