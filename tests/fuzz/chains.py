@@ -10,6 +10,7 @@ from __future__ import annotations
 import tempfile
 import traceback
 import warnings
+from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -246,14 +247,18 @@ def _other_ways(chain: Chain, call: Call, state: SequenceState, options: dict[st
         wrong = _compare("drafted", written, write(state, **options, draft="lookup"))
     elif way == "stream" and not is_search:
         with write.stream(state, **options, retract=True) as stream:
-            for _ in stream:
-                pass
+            deque(stream, maxlen=0)
         wrong = _compare("as a stream", written, stream.state)
     elif way == "parts" and not is_search and call.options["max_tokens"] > 1:
         most, first = call.options["max_tokens"], chain.random.randint(1, call.options["max_tokens"] - 1)
         cut = write(state, **{**options, "max_tokens": first, "min_tokens": min(first, options.get("min_tokens", 0))})
         rest = {key: value for key, value in options.items() if key not in ("rng", "heal", "min_tokens", "max_tokens")}
-        resumed = write.resume(cut, **rest, max_tokens=most - first)
+        if chain.random.random() < 0.5:
+            resumed = write.resume(cut, **rest, max_tokens=most - first)
+        else:
+            with write.stream(cut, resume=True, **rest, max_tokens=most - first) as stream:
+                deque(stream, maxlen=0)
+            resumed = stream.state
         # A row that is cut where the end of its text has no room has fewer tokens, and those that are left do not make up for it.
         is_short = any(row.finish_reason == "length" and _num_written(row) < first for row in _rows(cut))
         if not is_short and not any(row.error for row in _rows(written)):  # the end of a row that fails has no scores
