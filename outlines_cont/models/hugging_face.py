@@ -311,7 +311,7 @@ def transformers(
         OSError: a folder cannot be read.
         ValueError: the model has code of its own, and `trust_remote_code=True` is not given.
         MissingTokenizer: there is a model but no tokenizer that can be read.
-        UnsupportedModel: the model is an encoder or an encoder-decoder, has no cache, or is recurrent and its cache does not carry all exactly.
+        UnsupportedModel: the model is no decoder, has no cache, or is recurrent in a way that its cache cannot carry exactly.
     """
     freeze_modules(checked_bool(freeze, "freeze"))
     model, tokenizer = load(id_or_path, device, dtype, kwargs)
@@ -380,7 +380,7 @@ def from_transformers(
 
     Raises:
         OptionError: one of the budgets is not a number of bytes, or `fused` is not a bool.
-        UnsupportedModel: the model is an encoder or an encoder-decoder, has no cache, or is recurrent and its cache does not carry all exactly.
+        UnsupportedModel: the model is no decoder, has no cache, or is recurrent in a way that its cache cannot carry exactly.
     """
     if not isinstance(model, PreTrainedModel):
         raise TypeError(
