@@ -124,6 +124,17 @@ def test_a_checked_value_is_judged_in_the_scope_of_its_schema(random: Random) ->
         assert is_valid == (expression is not None and expression.accepts(json.dumps(found)))
 
 
+@pytest.mark.filterwarnings("ignore::fsm.errors.SchemaWarning")
+@pytest.mark.parametrize("root", [{}, {"$id": ROOT}])
+@pytest.mark.parametrize("rewritten", [{"format": "unknown"}, {"dependencies": {}}, {"nullable": True}])
+def test_the_identifier_of_a_resource_that_is_rewritten_is_applied_once(root: dict[str, Any], rewritten: dict[str, Any]) -> None:
+    resource = {"$id": "sub/e.json", "items": {"$ref": "#/$defs/one"}, "$defs": {"one": {"const": 1}}, **rewritten}
+    schema = {**root, "additionalProperties": {"$ref": "sub/e.json"}, "$defs": {"e": resource}}
+    accepts = json_schema(schema).accepts
+    assert accepts('{"a":[1,1]}')
+    assert not accepts('{"a":[2]}')
+
+
 def test_a_reference_into_a_resource_that_redefines_a_dynamic_anchor_has_that_one() -> None:
     containing = {"contains": {"$dynamicRef": "#dynamic"}, "maxContains": 1}
     never, unique = ({"$dynamicAnchor": "dynamic", **more} for more in ({"not": {}}, {"uniqueItems": True}))

@@ -25,7 +25,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, TypeVar
 from urllib.parse import unquote
@@ -320,6 +320,8 @@ class Document:
                 self._remark_older_words(place, dialect)
             self._normalized[id(schema)] = self._normalized[id(known)] = known
             self._kept += (schema, known)
+        if scope is not None and known is not schema and scope.root == id(schema):  # an identifier is applied once
+            scope = replace(scope, root=id(known))
         return place if known is schema and scope is place.scope else place._replace(schema=known, scope=scope)
 
     def _without_ignored(self, schema: Schema, place: Place) -> Schema:
