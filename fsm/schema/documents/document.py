@@ -310,10 +310,8 @@ class Document:
             scope = self.resources.scope()
         if known is not None and scope is None:
             return place if known is schema else Place(known, *place[1:])
-        dialect = self.dialect
-        if scope is not None:
-            scope = self.resources.inside(schema, scope)
-            dialect = scope.dialect
+        scope = None if scope is None else self.resources.inside(schema, scope)
+        dialect = self.dialect if scope is None else scope.dialect
         if known is None:
             known = self._without_ignored(in_latest_words(schema, dialect), place)
             if known is not schema:
