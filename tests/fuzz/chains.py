@@ -256,7 +256,7 @@ def _other_ways(chain: Chain, call: Call, state: SequenceState, options: dict[st
         if chain.random.random() < 0.5:
             resumed = write.resume(cut, **rest, max_tokens=most - first)
         else:
-            with write.stream(cut, resume=True, **rest, max_tokens=most - first) as stream:
+            with write.stream(cut, resume=True, retract=True, **rest, max_tokens=most - first) as stream:
                 deque(stream, maxlen=0)
             resumed = stream.state
         # A row that is cut where the end of its text has no room has fewer tokens, and those that are left do not make up for it.
