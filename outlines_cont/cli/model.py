@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from time import perf_counter
+from typing import Any
 
 import torch
 import typer
@@ -47,8 +48,7 @@ def load_model(
 
     Raises `SetupError` if the model cannot be loaded; with `verbose` the choice of threads is printed, and which forward runs.
     """
-    model = _loaded(name, device, dtype, fused)
-    model.kv_store.budget_bytes = kv_budget_bytes
+    model = _loaded(name, device, dtype, fused=fused, kv_budget_bytes=kv_budget_bytes)
     choice = set_threads(model, num_rows)
     if verbose:
         waiting = os.environ.get("OMP_WAIT_POLICY", "as OpenMP does").lower()
@@ -58,14 +58,14 @@ def load_model(
     return model
 
 
-def _loaded(name: str | None, device: str | None, dtype: DType | None, fused: bool) -> HuggingFaceModel:
+def _loaded(name: str | None, device: str | None, dtype: DType | None, **options: Any) -> HuggingFaceModel:
     # Its bar for the files of a model would interfere with ours; downloads keep theirs.
     disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         if name is None:
             weights = torch.float32 if dtype is None else getattr(torch, dtype)
-            return tiny(device=device, dtype=weights, fused=fused)
-        return transformers(name, device=device, dtype=dtype, fused=fused)
+            return tiny(device=device, dtype=weights, **options)
+        return transformers(name, device=device, dtype=dtype, **options)
     except ModelNotFound as error:  # its message has what was tried, and what to do
         raise SetupError(f"the model {name!r} cannot be loaded: {error}") from error
     except Exception as error:  # hub, files, weights and devices have errors of many classes

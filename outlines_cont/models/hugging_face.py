@@ -329,6 +329,7 @@ def tiny(
     *,
     device: str | torch.device | None = None,
     dtype: str | torch.dtype = torch.float32,
+    kv_budget_bytes: int | None = None,
     prefix_cache_bytes: int | None = None,
     fused: bool = True,
     freeze: bool = True,
@@ -340,16 +341,17 @@ def tiny(
     Args:
         device: where to put the weights; None is the CPU.
         dtype: the float type of the weights.
+        kv_budget_bytes: see `models.from_transformers`.
         prefix_cache_bytes: see `models.from_transformers`.
         fused: see `models.from_transformers`.
         freeze: see `models.transformers`.
 
     Raises:
-        OptionError: there is no such device, `dtype` is no float type, or `prefix_cache_bytes` is not a number of bytes.
+        OptionError: there is no such device, `dtype` is no float type, or another argument is not a number of bytes.
     """
     freeze_modules(checked_bool(freeze, "freeze"))
     model, tokenizer = load_bundled(device, dtype)
-    own: dict[str, Any] = {"prefix_cache_bytes": prefix_cache_bytes, "fused": fused}
+    own: dict[str, Any] = {"kv_budget_bytes": kv_budget_bytes, "prefix_cache_bytes": prefix_cache_bytes, "fused": fused}
     wrapped = from_transformers(model, tokenizer, **own)
     options = {"device": device, "dtype": dtype, **own, "freeze": freeze}
     wrapped.opening = Opening.of(wrapped, tiny, options)

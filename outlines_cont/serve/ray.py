@@ -127,9 +127,8 @@ class Replica:
     """A model with its engine, and the application that answers for it."""
 
     def __init__(self, arguments: Arguments) -> None:
-        given: dict[str, Any] = {} if arguments.device is None else {"device": arguments.device}
+        given: dict[str, Any] = {"device": arguments.device, "kv_budget_bytes": arguments.kv_budget_bytes}
         model = models.tiny(**given) if arguments.model is None else models.transformers(arguments.model, **given)
-        model.kv_store.budget_bytes = arguments.kv_budget_bytes
         # Ray counts and holds the requests; the limit of the application would refuse what Ray has let in.
         limits = ServerLimits(max_requests=2 * arguments.max_requests, max_tokens=arguments.max_tokens)
         key = os.environ.get("OUTLINES_CONT_API_KEY")

@@ -533,10 +533,14 @@ def _ranked(rows: Sequence[StateRow]) -> list[StateRow]:
     ranks = defaultdict[tuple[tuple[int, ...], bytes, str], list[float]](list)
     by_row = list[float]()
     for row in rows:
-        rank = float("inf") if row.error is not None else -row.score
+        if row.error is not None:
+            by_row.append(float("inf"))
+            continue
         earlier = ranks[row.token_ids, row.kinds, row.finish_reason]
-        by_row.append(next((first for first in earlier if abs(first - rank) < _ROUNDING), rank))
-        earlier.append(by_row[-1])
+        same = next((first for first in earlier if abs(first + row.score) < _ROUNDING), None)
+        if same is None:
+            earlier.append(-row.score)
+        by_row.append(-row.score if same is None else same)
     return [rows[number] for number in sorted(range(len(rows)), key=by_row.__getitem__)]
 
 

@@ -255,6 +255,8 @@ def test_rounding_decides_nothing_between_rows_with_the_same_tokens() -> None:
         ranked = SequenceState(state.model, (order,), 0).sort().rows[0]
         assert ranked == (rows[3], *[same for same in order if same is not rows[3]])
         assert best_row([same for same in order if same is not rows[3]]) is first
+    failed = [replace(row, error=ValueError(str(n)), finish_reason="error") for n in range(3)]
+    assert SequenceState(state.model, ((*failed, row),), 0).sort().rows[0] == (row, *failed)
 
 
 def test_forks_write_different_texts_and_twins_the_same() -> None:
