@@ -67,7 +67,7 @@ def _greedy(rig: Rig, rounds: int) -> Figures:
         chunk = ids
         with torch.inference_mode():
             for _ in range(_TOKENS):
-                logits = rig.network(chunk, past_key_values=cache, use_cache=True, logits_to_keep=1).logits
+                logits = rig.plain(chunk, cache, logits_to_keep=1).logits
                 chunk = logits[:, -1].argmax(-1, keepdim=True)
 
     ours, theirs = [], []

@@ -95,7 +95,7 @@ class Bench:
         import torch
 
         with torch.inference_mode():
-            self.rig.network(input_ids=torch.tensor(ids, device=self.rig.device), past_key_values=cache, use_cache=True)
+            self.rig.plain(torch.tensor(ids, device=self.rig.device), cache)
 
     def _prefilled(self, texts: list[str], cache: Any = None) -> Any:
         import torch
@@ -103,7 +103,7 @@ class Bench:
 
         cache = DynamicCache() if cache is None else cache
         with torch.inference_mode():
-            self.rig.network(input_ids=self._ids(texts), past_key_values=cache, use_cache=True, logits_to_keep=1)
+            self.rig.plain(self._ids(texts), cache, logits_to_keep=1)
         return cache
 
     def _decoded(self, cache: Any, rows: int) -> float:
@@ -116,7 +116,7 @@ class Bench:
             ids = torch.full((rows, 1), 7, device=self.rig.device)
             with torch.inference_mode():
                 for _ in range(steps):
-                    logits = self.rig.network(input_ids=ids, past_key_values=cache, use_cache=True).logits
+                    logits = self.rig.plain(ids, cache).logits
                     ids = logits[:, -1].argmax(-1, keepdim=True)
                     ids.tolist()
 

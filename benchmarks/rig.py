@@ -121,16 +121,17 @@ class Rig:
         result = work()
         return perf_counter() - start, result
 
+    def plain(self, ids: Any, cache: Any, **options: Any) -> Any:
+        """Return what transformers itself returns for (R, Q) ids on top of a cache of its own."""
+        return self.network(input_ids=ids, use_cache=True, **{self.model.cache_argument: cache}, **options)
+
     def decode_steps(self, cache: Any, rows: int, steps: int) -> float:
         """Return the seconds of one plain decode step on a cache of transformers, median of `steps`."""
         import torch
 
         token = torch.full((rows, 1), 7, device=self.device)
         with torch.inference_mode():
-            times = [
-                self.timed(lambda: self.network(input_ids=token, past_key_values=cache, use_cache=True))[0]
-                for _ in range(steps)
-            ]
+            times = [self.timed(lambda: self.plain(token, cache))[0] for _ in range(steps)]
         return statistics.median(times)
 
     def prefilled(self, text: str, rows: int = 1) -> Any:
@@ -140,7 +141,7 @@ class Rig:
 
         cache = DynamicCache()
         with torch.inference_mode():
-            self.network(input_ids=self.ids(text), past_key_values=cache, use_cache=True, logits_to_keep=1)
+            self.plain(self.ids(text), cache, logits_to_keep=1)
         if rows > 1:
             cache.batch_repeat_interleave(rows)
         return cache

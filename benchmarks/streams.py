@@ -49,8 +49,10 @@ def sides(model: Any, prompt: str, num_tokens: int) -> dict[str, Side]:
         cache, count = None, 0
         with torch.inference_mode():
             while count < num_tokens:
-                output = model.hugging_face(token_ids, past_key_values=cache, use_cache=True, logits_to_keep=1)
-                cache, token_ids, count = output.past_key_values, output.logits[:, -1:].argmax(-1), count + 1
+                output = model.hugging_face(
+                    token_ids, **{model.cache_argument: cache}, use_cache=True, logits_to_keep=1
+                )
+                cache, token_ids, count = output[model.cache_argument], output.logits[:, -1:].argmax(-1), count + 1
         return count
 
     return {

@@ -13,12 +13,13 @@ def main() -> None:
 
     prompt = model.tokenizer.encode(PROMPT, add_special_tokens=True)
     other_engine = models.tiny().hugging_face  # a plain model of transformers, with a loop of one's own around it
+    name = model.cache_argument  # "past_key_values" or, since transformers 5.24, "cache"
     stream = TokenStream(model.tokenizer, stop_at=['"price"'], prompt=prompt)
     cache, fed = None, torch.tensor([prompt])
     while not stream.finished and stream.num_tokens < 60:
-        output = other_engine(fed, past_key_values=cache, use_cache=True)  # one token per call
+        output = other_engine(fed, **{name: cache}, use_cache=True)  # one token per call
         stream = stream.push_logits(output.logits[0, -1], sampler, rng=7)
-        cache, fed = output.past_key_values, torch.tensor([[stream.token_ids[-1]]])
+        cache, fed = output[name], torch.tensor([[stream.token_ids[-1]]])
         print(stream.new_text, end="", flush=True)
     print(f"\nended by {stream.stop.text!r} after {stream.num_tokens} tokens")
 

@@ -26,6 +26,7 @@ from outlines_cont.kv.batch import KVBatch
 from outlines_cont.kv.serial import RecurrentBatch
 from outlines_cont.kv.share import Sharing
 from outlines_cont.kv.store import KVStore
+from outlines_cont.models.versions import untested
 
 _TOLERANCE = {torch.float64: 1e-6, torch.float32: 2e-3}
 # Measured on an H100: 32 layers of width 4,096 in bfloat16 are off by 0.26 of the spread of the logits, at the worst of 32,000 tokens.
@@ -44,6 +45,12 @@ def tolerance(dtype: torch.dtype) -> float:
 _SEES_NOTHING_LATER = 0.05
 # Activations that are quantised by the chunk are off by more than rounding.
 _QUANTISED = 0.1
+
+# The bounds of our own forward, in units in the last place. Measured on a CPU with 8 families: of a real model in bfloat16 the largest
+# error is 29 units, the root of the mean square 7; of random networks of 24 layers with large weights, 133 and 21, and 1.8e-5 in float32.
+# A forward whose shared prefixes are wrong is off by 100 units and more in the mean square.
+_LARGEST_ERROR = 16
+_MEAN_ERROR = 24
 
 # Config attributes that make a mask count columns instead of positions, and families that hide such a window.
 _WINDOW_ATTRIBUTES = ("attention_chunk_size", "alibi", "attention_types", "window_size", "local_attention_window")
@@ -97,11 +104,11 @@ def is_recurrent(model: PreTrainedModel) -> bool:
     """
     name = type(model).__name__
     if getattr(model.config, "is_encoder_decoder", False):
-        raise UnsupportedModel(f"expected a decoder-only model, got {name}, an encoder-decoder. {_ADVICE}")
+        raise UnsupportedModel(f"expected a decoder-only model, got {name}, an encoder-decoder. {_ADVICE}{untested()}")
     try:
         layers = DynamicCache(config=model.config).layers
     except (KeyError, AttributeError, TypeError, ValueError) as error:
-        raise UnsupportedModel(f"the cache of {name} is unknown ({error}). {_ADVICE}") from error
+        raise UnsupportedModel(f"the cache of {name} is unknown ({error}). {_ADVICE}{untested()}") from error
     # Exact types: layers with a recurrent state derive from DynamicLayer.
     known = {type(layer).__name__ for layer in layers} <= _KNOWN_LAYERS
     return not known or bool(getattr(model, "_is_stateful", False))
@@ -128,11 +135,11 @@ def check_recurrent(network: PreTrainedModel, model: LanguageModel) -> None:
         last_logits(batch, 6, 12)
         error = _error(last_logits(batch, 12, 13), whole)
     except Exception as failure:  # any error of a model that does not support a cache in chunks
-        raise UnsupportedModel(f"{name} cannot continue from its cache ({failure}). {_ADVICE}") from failure
+        raise UnsupportedModel(f"{name} cannot continue from its cache ({failure}). {_ADVICE}{untested()}") from failure
     if not error < tolerance(model.dtype):
         raise UnsupportedModel(
             f"expected {name} to have the same logits in chunks as in one forward, got an error of {error:.2g} "
-            f"times their spread: its cache is not exact in this version of transformers. {_ADVICE}"
+            f"times their spread: its cache is not exact in this version of transformers. {_ADVICE}{untested()}"
         )
 
 
@@ -154,18 +161,20 @@ def check_causal(network: PreTrainedModel, model: LanguageModel, plain: Forward)
     try:
         (early, late), (other, _), (begun, continued) = fed(ids), fed(ids[:9] + others), fed(ids[:9], ids[9:])
     except Exception as failure:  # any error of a model without a cache
-        raise UnsupportedModel(f"{name} cannot continue from its cache ({failure!r}). {_ADVICE}") from failure
+        raise UnsupportedModel(
+            f"{name} cannot continue from its cache ({failure!r}). {_ADVICE}{untested()}"
+        ) from failure
     changed = _error(other, early)
     if not changed < _SEES_NOTHING_LATER:
         raise UnsupportedModel(
             f"expected a causal model, got {name}, whose logits change by {changed:.2g} times their spread with the tokens that follow. An "
-            f"encoder, such as BERT, needs `is_decoder=True` in its config. {_ADVICE}"
+            f"encoder, such as BERT, needs `is_decoder=True` in its config. {_ADVICE}{untested()}"
         )
     error = max(_error(begun, early), _error(continued, late))
     if not error < max(tolerance(model.dtype), _QUANTISED):
         raise UnsupportedModel(
             f"expected {name} to have the same logits in chunks as in one forward, got an error of {error:.2g} times their spread: it does "
-            f"not read its cache. {_ADVICE}"
+            f"not read its cache. {_ADVICE}{untested()}"
         )
 
 
@@ -241,11 +250,12 @@ class _Probed:
 
 @torch.inference_mode()
 def compare(config: Any, model: LanguageModel, own: Forward, plain: Forward) -> Finding:
-    """Return whether our own forward has the logits of the plain one of `model` in rows that are ragged, cut, continued and forked.
+    """Return whether our own forward, in rows that are ragged, cut, continued and forked, has the logits of the plain one of `model`, which
+    reads each of these rows alone, in one chunk and without a cache that was filled before.
 
-    The bound is a few units in the last place, or four times the difference that the shape of a batch makes to the plain forward.
+    The largest error may be a few units in the last place; where rounding adds up over many layers, the mean square may be more of them.
 
-    Cost: 5 forwards of each, of at most 18 ids, and 3 plain ones where the logits are not nearly the same.
+    Cost: 5 forwards of each, of at most 18 ids.
     """
     ids = _random_ids(config.vocab_size, 13, 7, 3, 2, 1)
     can: dict[str, bool] = dict.fromkeys(("can_skip", "can_branch"), not _has_window(config))
@@ -253,27 +263,24 @@ def compare(config: Any, model: LanguageModel, own: Forward, plain: Forward) -> 
         found = _cut_and_forked(_Probed(model, own, **can), ids)
     except Exception as failure:  # any error of a network that is not what its class says
         return Finding(False, f"our own forward failed: {failure}")
-    try:
-        wanted = _cut_and_forked(_Probed(model, plain, **can), ids)
-    except UnsupportedModel:  # such as layers that another network has as well, whose config says how they attend
-        can["can_branch"] = False
-        wanted = _cut_and_forked(_Probed(model, plain, **can), ids)
-    error, bound = _error(found, wanted), _own_tolerance(model.dtype)
-    if not error < bound:
-        probed = cast(LanguageModel, _Probed(model, plain, **can))
-        alone = [KVBatch(probed, [None]).feed([row], [[len(row) - 1]]).logits[0, 0] for row in _forked_rows(ids)]
-        bound = max(bound, 4 * _error(torch.stack(alone), wanted[-len(alone) :], wanted))
-    return Finding(error < bound, f"measured: error {error:.1e} of the spread of the logits")
+    wanted = _read_alone(_Probed(model, plain), ids)
+    unit = _unit(model.dtype)
+    error, mean = _error(found, wanted), _error(found, wanted, mean=True)
+    return Finding(
+        error < max(_LARGEST_ERROR * unit, 1e-5) or mean < max(_MEAN_ERROR * unit, 3e-5),
+        f"measured: error {error:.1e} of the spread of the logits, {mean:.1e} in the mean square",
+    )
 
 
-def _own_tolerance(dtype: torch.dtype) -> float:
+def _unit(dtype: torch.dtype) -> float:
+    """Return the unit in the last place of what PyTorch multiplies."""
     if dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
         dtype = torch.float16  # a GPU multiplies with as many bits
-    return max(16 * torch.finfo(dtype).eps, 1e-5)
+    return torch.finfo(dtype).eps
 
 
 def _cut_and_forked(model: _Probed, ids: Sequence[list[int]]) -> torch.Tensor:
-    """Return (n, V) logits of a ragged batch of two rows that is fed in chunks, cut, and forked into `_forked_rows`."""
+    """Return (12, V) logits of a ragged batch of two rows that is fed in chunks, cut, and forked into three."""
     long, short, *ends = ids
     batch = KVBatch(cast(LanguageModel, model), [None] * 2, sharing=Sharing(1, 1) if model.can_branch else None)
     got = _last_logits(batch, [long[:9], short[:5]]) + _last_logits(batch, [long[9:12], short[5:6]])
@@ -284,9 +291,22 @@ def _cut_and_forked(model: _Probed, ids: Sequence[list[int]]) -> torch.Tensor:
     return torch.stack(got)
 
 
-def _forked_rows(ids: Sequence[list[int]]) -> list[list[int]]:
+def _read_alone(model: _Probed, ids: Sequence[list[int]]) -> torch.Tensor:
+    """Return the (12, V) logits of `_cut_and_forked`, of forwards that have one row each, and all of it."""
     long, short, *ends = ids
-    return [base + end + end[:1] for base, end in zip((long[:11], short, long[:11]), ends, strict=True)]
+
+    def read(row: list[int], *lengths: int) -> torch.Tensor:
+        """(len(lengths), V) logits after the first tokens of a row."""
+        wanted = [length - 1 for length in lengths]
+        fed = KVBatch(cast(LanguageModel, model), [None]).feed([row], [wanted])
+        return fed.logits[0, [fed.columns[0][place] for place in wanted]]
+
+    begun = torch.stack([read(long[:12], 9, 12, 11), read(short, 5, 6, 7)], dim=1).flatten(0, 1)
+    bases = (long[:11], short, long[:11])
+    forks = [
+        read(base + end + end[:1], len(base + end), len(base + end) + 1) for base, end in zip(bases, ends, strict=True)
+    ]
+    return torch.cat([begun, torch.stack(forks, dim=1).flatten(0, 1)])
 
 
 def _last_logits(batch: KVBatch, chunks: Sequence[list[int]]) -> list[torch.Tensor]:
@@ -343,14 +363,16 @@ def _random_ids(num_ids: int, *lengths: int) -> list[list[int]]:
     return [torch.randint(num_ids, (length,), generator=generator).tolist() for length in lengths]
 
 
-def _error(found: torch.Tensor, wanted: torch.Tensor, like: torch.Tensor | None = None) -> float:
+def _error(found: torch.Tensor, wanted: torch.Tensor, like: torch.Tensor | None = None, *, mean: bool = False) -> float:
     """Return the largest difference over the standard deviation of `like`, by default `wanted`; NaN counts as infinity.
 
-    Equal infinities are no difference and have no part in the deviation: some models exclude tokens by a logit of minus infinity.
+    With `mean` it is the root of the mean square of the differences. Equal infinities are no difference and have no part in the deviation:
+    some models exclude tokens by a logit of minus infinity.
     """
     if wanted.isnan().all() and found.isnan().all():
         return 0.0  # nothing to measure: each row of such a model fails, with the reason
     like = wanted if like is None else like
     spread = like[like.isfinite()].std(correction=0).clamp_min(1e-30)
-    difference = torch.where(found == wanted, 0.0, found - wanted).abs().max()
+    differences = torch.where(found == wanted, 0.0, found - wanted).abs()
+    difference = differences.square().mean().sqrt() if mean else differences.max()
     return float((difference / spread).nan_to_num(nan=math.inf))

@@ -52,6 +52,7 @@ from outlines_cont.models.decoder_family import NotFused
 from outlines_cont.models.fused import FusedDecoder, fused_decoder
 from outlines_cont.models.loading import Opening, load, load_bundled, next_number, reopened
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
+from outlines_cont.models.versions import cache_argument
 from outlines_cont.waiting import spin_watch
 
 _CAPABILITIES: dict[tuple[Any, ...], Capabilities] = {}
@@ -74,6 +75,8 @@ class HuggingFaceModel(EngineModel):
         vocab_size: V, the width of the logits.
         context_length: the largest number of tokens of a sequence, None where the config sets none.
         eos_token_ids: every id that ends a text: those of the generation config and the tokenizer's.
+        cache_argument: the name by which the network takes and returns a KV cache: `"past_key_values"` or, since transformers 5.24,
+            `"cache"`.
         opening: the call that opened it, by which it is pickled; None for one that was wrapped.
         prefix_cache: keys and values of recent prompts and texts; see `PrefixCache`.
     """
@@ -107,6 +110,7 @@ class HuggingFaceModel(EngineModel):
         size = default_prefix_cache_bytes(model.device) if prefix_cache_bytes is None else prefix_cache_bytes
         self._prefix_cache = PrefixCache(self.kv_store, size, lambda: _weights_mark(model))
         self._takes = frozenset(inspect.signature(model.forward).parameters)
+        self.cache_argument = cache_argument(model)
         if self.is_recurrent:
             check_recurrent(model, self)
         elif (known := (type(model), self._config_text)) not in _CAUSAL:
@@ -251,7 +255,7 @@ class HuggingFaceModel(EngineModel):
     def _plain_forward(
         self, input_ids: Any, attention_mask: Any, position_ids: Any, cache: Any, columns: Sequence[int]
     ) -> torch.Tensor:
-        options: dict[str, Any] = {"past_key_values" if "past_key_values" in self._takes else "cache_params": cache}
+        options: dict[str, Any] = {self.cache_argument: cache}
         options |= {"position_ids": position_ids} if "position_ids" in self._takes else {}
         if "attention_mask" in self._takes:
             options["attention_mask"] = attention_mask

@@ -233,7 +233,7 @@ def test_what_generate_has_fed_for_several_rows_goes_on_as_a_state() -> None:
     )
     new = out.sequences[:, 3:]
     seen = torch.cat([mask, (new != EOS).long()], dim=1)
-    state = SequenceState.from_cache(model, out.sequences, out.past_key_values, attention_mask=seen)
+    state = SequenceState.from_cache(model, out.sequences, out[model.cache_argument], attention_mask=seen)
     plain = [
         [i for i, real in zip(row, keep, strict=True) if real] for row, keep in zip(out.sequences.tolist(), seen.tolist(), strict=True)
     ]
@@ -283,10 +283,10 @@ def test_the_cache_of_several_rows_goes_on_behind_ends_and_padding() -> None:
         padded, attention_mask=seen, logits_processor=[processor], max_new_tokens=9, return_dict_in_generate=True, pad_token_id=EOS
     )
     with pytest.raises(OptionError, match=r"of one shape .* join 1 for each token to it, 0 behind the end of a row"):
-        SequenceState.from_cache(model, out.sequences, out.past_key_values, attention_mask=seen)
+        SequenceState.from_cache(model, out.sequences, out[model.cache_argument], attention_mask=seen)
     with pytest.raises(OptionError, match="After a search with beams the cache is that of the beams"):
-        SequenceState.from_cache(model, out.sequences[:1], out.past_key_values)
+        SequenceState.from_cache(model, out.sequences[:1], out[model.cache_argument])
     mask = torch.cat([seen, (out.sequences[:, width:] != EOS).long()], dim=1)
-    state = SequenceState.from_cache(model, out.sequences, out.past_key_values, attention_mask=mask)
+    state = SequenceState.from_cache(model, out.sequences, out[model.cache_argument], attention_mask=mask)
     write = continuous(generate.regex(model, "[a-z]{3}"))
     assert list(write(state + "!")) == list(write(state.detach_cache() + "!"))

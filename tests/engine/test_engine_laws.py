@@ -143,7 +143,7 @@ def test_the_cache_of_a_state_goes_on_in_plain_transformers(family: str, prompts
     positions = (mask.cumsum(-1) - 1).clamp_min(0)
     with torch.no_grad():
         logits = model.hugging_face(
-            input_ids=ids[:, length:], attention_mask=mask, position_ids=positions[:, length:], past_key_values=cache
+            input_ids=ids[:, length:], attention_mask=mask, position_ids=positions[:, length:], **{model.cache_argument: cache}
         ).logits
     for row, prompt_ids in enumerate(ids.tolist()):
         with torch.no_grad():

@@ -115,22 +115,22 @@ def test_a_cache_of_transformers_is_taken_in() -> None:
         max_new_tokens=4,
         do_sample=False,
         return_dict_in_generate=True,
-        past_key_values=transformers.DynamicCache(),
+        **{model.cache_argument: transformers.DynamicCache()},
         eos_token_id=None,
     )
     full = torch.cat([mask, torch.ones(2, 4, dtype=torch.int64)], dim=1)
-    state = SequenceState.from_cache(model, out.sequences, out.past_key_values, attention_mask=full)
+    state = SequenceState.from_cache(model, out.sequences, out[model.cache_argument], attention_mask=full)
     assert state.cached.tolist() == [[8], [6]]
     with model.meter() as meter:
         logits = state.logits
     assert meter.fed_tokens == 2
     assert_close(logits, state.detach_cache().logits, 1e-8)
     with pytest.raises(OptionError, match="one shape"):
-        SequenceState.from_cache(model, token_ids, out.past_key_values, attention_mask=full)
+        SequenceState.from_cache(model, token_ids, out[model.cache_argument], attention_mask=full)
     with pytest.raises(OptionError, match="does not fit"):
-        SequenceState.from_cache(model, out.sequences[:1], out.past_key_values)
+        SequenceState.from_cache(model, out.sequences[:1], out[model.cache_argument])
     with pytest.raises(OptionError, match="from 0 to"):
-        SequenceState.from_cache(model, out.sequences + 1000, out.past_key_values)
+        SequenceState.from_cache(model, out.sequences + 1000, out[model.cache_argument])
     window = transformers.DynamicCache(config=random_model("mistral").hugging_face.config)
     with pytest.raises(UnsupportedModel, match="DynamicSlidingWindowLayer"):
         SequenceState.from_cache(random_model("mistral"), token_ids, window)
@@ -158,7 +158,7 @@ def test_the_cache_of_rows_that_are_wholly_fed_leaves_the_last_column_to_generat
     assert cache.get_seq_length() == ids.shape[1] - 1
     options = {"attention_mask": mask, "max_new_tokens": 4, "do_sample": False, "pad_token_id": 2}
     wanted = random_network(family).generate(ids, **options)  # type: ignore[operator]
-    got = model.hugging_face.generate(ids, past_key_values=cache, **options)  # type: ignore[operator]
+    got = model.hugging_face.generate(ids, **{model.cache_argument: cache}, **options)  # type: ignore[operator]
     assert wanted.tolist() == got.tolist()
 
 
@@ -200,12 +200,12 @@ def test_the_cache_of_beams_is_refused() -> None:
         "max_new_tokens": 6, "do_sample": False, "return_dict_in_generate": True, "eos_token_id": None, "pad_token_id": 0,
     }  # fmt: skip
     alone = model.hugging_face.generate(ids, **options)
-    state = SequenceState.from_cache(model, alone.sequences, alone.past_key_values)
+    state = SequenceState.from_cache(model, alone.sequences, alone[model.cache_argument])
     assert torch.allclose(state.logits, state.detach_cache().logits, atol=1e-8)
     beams = model.hugging_face.generate(ids, num_beams=4, num_return_sequences=4, **options)
     with pytest.raises(OptionError, match="After a search with beams the cache is that of the beams"):
-        SequenceState.from_cache(model, beams.sequences, beams.past_key_values)
-    swapped = SequenceState.from_cache(model, alone.sequences, alone.past_key_values).kv_cache
+        SequenceState.from_cache(model, beams.sequences, beams[model.cache_argument])
+    swapped = SequenceState.from_cache(model, alone.sequences, alone[model.cache_argument]).kv_cache
     with pytest.raises(OptionError, match="row 0 is of other tokens"):
         SequenceState.from_cache(model, alone.sequences.flip(0), swapped)
 
