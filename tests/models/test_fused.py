@@ -21,6 +21,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from outlines_cont import continuous, generate, models
 from outlines_cont.errors import OptionError
+from outlines_cont.kv import attention
 from outlines_cont.kv.batch import KVBatch
 from outlines_cont.kv.share import Sharing
 from outlines_cont.models import HuggingFaceModel
@@ -437,3 +438,39 @@ def test_networks_that_share_their_layers_both_run_by_our_own_forward() -> None:
         ids = [5, 6, 7, 8]
         found = KVBatch(model, [None]).feed([ids], [list(range(4))]).logits[0]
         assert _error(found, _plain(model.hugging_face, ids)) <= 1e-5
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("fault", ["noise", "zeros", "a tenth more", "another row"])
+def test_a_kernel_that_reads_shared_prefixes_wrongly_is_never_verified(
+    fault: str, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both forwards attend to shared prefixes by it, so that they agree with each other and with nothing else."""
+    whole = attention._segment
+    change: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+        "noise": torch.randn_like, "zeros": torch.zeros_like, "a tenth more": lambda x: 1.1 * x + 0.2,
+        "another row": lambda x: x.roll(1, 1),
+    }  # fmt: skip
+
+    def wrong(*arguments: Any) -> Any:
+        out, norm = whole(*arguments)
+        return change[fault](out), norm
+
+    monkeypatch.setattr(attention, "_segment", wrong)
+    # Another config than that of other tests: what a probe has found is kept by class and config.
+    model = _opened(random_network("llama", dtype, rms_norm_eps=1e-4 + 1e-7 * sorted(change).index(fault)))
+    assert not model.capabilities.fused
+    assert "mean square" in model.capabilities.fused.why
+    assert not model.can_branch
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("num_layers", [2, 16])
+def test_rounding_alone_never_turns_our_own_forward_off(num_layers: int, dtype: torch.dtype) -> None:
+    sizes = {**_SIZES, "num_hidden_layers": num_layers}
+    for config in (transformers.LlamaConfig(**sizes), transformers.Phi3Config(**sizes)):
+        with torch.random.fork_rng():
+            torch.manual_seed(num_layers)
+            network = transformers.AutoModelForCausalLM.from_config(config).to(dtype).eval()
+        model = _opened(network)
+        assert model.capabilities.fused, model.capabilities.fused.why

@@ -1,0 +1,89 @@
+"""`run`: the tests in virtual environments with the lowest versions that `pyproject.toml` declares, and with the newest that exist.
+
+    pip install -c constraints.txt '.[dev]'
+    python -m scripts.environments                  # both, with the demo and the tests of models, caches, states and generators
+    python -m scripts.environments --only lowest --tests tests
+
+The environments are made by uv: `lowest` by `--resolution lowest-direct`, so that what is not declared is new. They are kept in
+`build/environments`, and made anew by `--again`. Each has the CUDA build of torch on Linux, 6 GB on the disk, of which 3 GB are downloaded
+once. Cost: a minute or two for each environment, and the tests.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+KINDS = {"lowest": ["--resolution", "lowest-direct"], "newest": ["--upgrade"]}
+"""The options with which uv installs each kind of environment."""
+TESTS = ["tests/model", "tests/models", "tests/kv", "tests/state", "tests/generate"]
+SHOWN = ("torch", "transformers", "tokenizers", "pydantic", "jsonschema-rs", "numpy")
+
+
+def run(kind: str, folder: Path, tests: list[str], *, again: bool = False) -> bool:
+    """Return whether the demo and the tests pass in an environment of a kind; it is made where it does not exist.
+
+    Args:
+        kind: a name of `KINDS`.
+        folder: where the environment is made.
+        tests: arguments of pytest.
+        again: whether one that exists is removed first.
+
+    Raises:
+        SystemExit: uv is missing, or cannot install the packages.
+    """
+    if again and folder.exists():
+        shutil.rmtree(folder)
+    python = folder / "bin" / "python"
+    if not python.exists():
+        _uv("venv", "--quiet", "--python", sys.executable, str(folder))
+    _uv("pip", "install", "--quiet", "--python", str(python), *KINDS[kind], f"{ROOT}[test]")
+    print(f"== {kind}: {_versions(python)}", flush=True)
+    # What is installed is run from the installed package, the tests from the checkout; no package of the machine is in the way.
+    work = folder / "work"
+    work.mkdir(exist_ok=True)
+    demo = [str(folder / "bin" / "outlines-cont"), "demo"]
+    pytest = [str(python), "-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal", *tests]
+    return _passes(demo, work) and _passes(pytest, ROOT)
+
+
+def _versions(python: Path) -> str:
+    code = f"from importlib.metadata import version; print(', '.join(f'{{n}} {{version(n)}}' for n in {SHOWN}))"
+    return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+
+
+def _passes(command: list[str], folder: Path) -> bool:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(command, cwd=folder, env=environment).returncode == 0
+
+
+def _uv(*arguments: str) -> None:
+    if shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}") is None:
+        sys.exit("expected the program `uv`, which is not installed. Run: pip install -c constraints.txt '.[dev]'")
+    done = subprocess.run([sys.executable, "-m", "uv", *arguments])
+    if done.returncode:
+        sys.exit(f"expected that uv can run `uv {' '.join(arguments)}`; see what it says above.")
+
+
+def main(argv: list[str] | None = None) -> None:
+    """Run what the command line asks for, and exit with 1 where an environment fails."""
+    parser = argparse.ArgumentParser(prog="python -m scripts.environments", description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", choices=KINDS, help="one of the environments; both by default")
+    parser.add_argument("--tests", nargs="+", default=TESTS, help=f"arguments of pytest; by default {' '.join(TESTS)}")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "environments", help="where they are kept")
+    parser.add_argument("--again", action="store_true", help="make them anew")
+    chosen = parser.parse_args(argv)
+    kinds = [chosen.only] if chosen.only else list(KINDS)
+    passed = {kind: run(kind, chosen.folder / kind, chosen.tests, again=chosen.again) for kind in kinds}
+    failed = [kind for kind, good in passed.items() if not good]
+    if failed:
+        sys.exit(f"the environment of {' and '.join(failed)} fails; see above")
+
+
+if __name__ == "__main__":
+    main()
