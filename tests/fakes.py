@@ -151,6 +151,11 @@ def random_model(family: str = "llama", *, dtype: torch.dtype = torch.float64, p
     return models.from_transformers(random_network(family, dtype=dtype), FakeTokenizer(), prefix_cache_bytes=prefix_cache_bytes)
 
 
+def fresh_model(family: str = "llama") -> HuggingFaceModel:
+    """The same, not shared: for tests that count its bytes."""
+    return random_model.__wrapped__(family)
+
+
 Script = Callable[[list[int]], dict[int, float]]
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from outlines_cont.models.versions import untested
+
 if TYPE_CHECKING:
     from outlines_cont.meter import Meter
     from outlines_cont.models.callable_model import CallableModel, from_callable
@@ -28,7 +30,11 @@ def __getattr__(name: str) -> Any:
     """Import a public name when it is first used."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"outlines_cont.{_HOMES.get(name, 'models.hugging_face')}"), name)
+    try:
+        return getattr(import_module(f"outlines_cont.{_HOMES.get(name, 'models.hugging_face')}"), name)
+    except ImportError as error:  # a name of transformers that is no longer there
+        error.add_note(untested().strip())
+        raise
 
 
 def __dir__() -> list[str]:

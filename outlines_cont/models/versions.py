@@ -1,20 +1,21 @@
 """What differs between the versions of transformers that are supported, and which versions were tested.
 
 `cache_argument`: the name under which the forward of a network takes its KV cache; `untested`: a sentence for errors where the installed
-version of transformers or torch is newer than those that were tested, and so may be their cause.
+version of transformers or torch is newer than those that were tested, and so may be their cause. Imported without torch.
 """
 
 from __future__ import annotations
 
 import inspect
 from importlib.metadata import version
-
-from transformers import PreTrainedModel
-from transformers.modeling_outputs import CausalLMOutputWithPast
+from typing import TYPE_CHECKING
 
 from outlines_cont.errors import UnsupportedModel
 
-NEWEST_TESTED = {"transformers": (5, 24), "torch": (2, 14)}
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+NEWEST_TESTED = {"transformers": (5, 24), "torch": (2, 15)}
 """The newest major and minor version of each package with which the tests pass. The lowest stand in `pyproject.toml`."""
 
 _CACHE_ARGUMENTS = ("past_key_values", "cache", "cache_params")
@@ -34,6 +35,8 @@ def cache_argument(network: PreTrainedModel) -> str:
         if name in takes:
             return name
     if any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in takes.values()):
+        from transformers.modeling_outputs import CausalLMOutputWithPast
+
         return "cache" if "cache" in CausalLMOutputWithPast.__dataclass_fields__ else "past_key_values"
     raise UnsupportedModel(
         f"expected a network that takes a KV cache as `{'`, `'.join(_CACHE_ARGUMENTS)}`, got {type(network).__name__}, whose forward takes "

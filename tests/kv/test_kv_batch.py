@@ -17,7 +17,7 @@ from outlines_cont.kv.share import Sharing
 from outlines_cont.kv.store import KVStore
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.state.transformers_cache import to_dynamic_cache
-from tests.fakes import FAMILIES, VOCAB_SIZE, random_model
+from tests.fakes import FAMILIES, VOCAB_SIZE, fresh_model, random_model
 from tests.oracle import assert_close, next_logits
 
 _CHUNKS = st.lists(st.lists(st.integers(3, VOCAB_SIZE - 6), max_size=11), min_size=3, max_size=3).filter(any)
@@ -115,7 +115,7 @@ def _feed_and_compare(model: HuggingFaceModel, batch: KVBatch, rows: list[list[i
 
 
 def test_what_rows_share_is_held_once_and_a_fork_copies_nothing() -> None:
-    model = random_model("llama")
+    model = fresh_model()
     batch = KVBatch(model, [None])
     batch.feed([list(range(3, 203))], [[199]])
     (prefix,) = batch.release_all()
@@ -154,7 +154,7 @@ def test_a_batch_that_is_over_keeps_nothing_from_being_evicted() -> None:
 
 
 def test_a_budget_evicts_what_was_used_least_recently_and_refuses_what_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = random_model("llama")
+    model = fresh_model()
 
     def prefilled(start: int) -> RowKV:
         batch = KVBatch(model, [None])

@@ -88,6 +88,17 @@ def test_an_error_names_a_version_that_was_not_tested(monkeypatch: pytest.Monkey
         models.from_transformers(_network(_None), FakeTokenizer())
 
 
+def test_an_import_that_fails_names_it_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def gone(name: str) -> Any:
+        raise ImportError(f"cannot import name 'DynamicSlidingWindowLayer' for {name}")
+
+    monkeypatch.setattr(versions, "NEWEST_TESTED", {"transformers": (5, 1)})
+    monkeypatch.setattr(models, "import_module", gone)
+    with pytest.raises(ImportError, match="DynamicSlidingWindowLayer") as caught:
+        _ = models.transformers
+    assert "the newest tested is transformers 5.1." in caught.value.__notes__[0]
+
+
 @pytest.mark.parametrize(
     ("tested", "installed", "is_newer"),
     [((5, 9), "5.24.0", True), ((5, 24), "5.9.1", False), ((2, 13), "2.13.0+cpu", False), ((5, 24), "6.0.0rc1", True)],
