@@ -12,6 +12,7 @@ Layers that drop old tokens (sliding windows) get a cache that keeps all. Errors
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
@@ -36,9 +37,16 @@ _HALF_TOLERANCE = 0.6
 
 def tolerance(dtype: torch.dtype) -> float:
     """Return the largest error of a probe, in units of the spread of the logits, that rounding explains."""
-    if dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
-        return _HALF_TOLERANCE  # a GPU multiplies with as few bits as those of half precision
-    return _TOLERANCE.get(dtype, _HALF_TOLERANCE)
+    return _HALF_TOLERANCE if _has_fewer_bits(dtype) else _TOLERANCE.get(dtype, _HALF_TOLERANCE)
+
+
+def _has_fewer_bits(dtype: torch.dtype) -> bool:
+    """Return whether PyTorch may multiply float32 with as few bits as those of half precision, as a GPU does if it is allowed to."""
+    if dtype != torch.float32:
+        return False
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch 2.9 warns of its newer options even where this one is only read
+        return torch.get_float32_matmul_precision() != "highest"
 
 
 # Of a causal model rounding alone remains, as the shape of the forward is the same. Tiny random encoders are off by 0.09 and more.
@@ -274,9 +282,7 @@ def compare(config: Any, model: LanguageModel, own: Forward, plain: Forward) -> 
 
 def _unit(dtype: torch.dtype) -> float:
     """Return the unit in the last place of what PyTorch multiplies."""
-    if dtype == torch.float32 and torch.get_float32_matmul_precision() != "highest":
-        dtype = torch.float16  # a GPU multiplies with as many bits
-    return torch.finfo(dtype).eps
+    return torch.finfo(torch.float16 if _has_fewer_bits(dtype) else dtype).eps
 
 
 def _cut_and_forked(model: _Probed, ids: Sequence[list[int]]) -> torch.Tensor:
