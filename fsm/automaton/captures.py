@@ -18,6 +18,7 @@ from fsm.terms.node import Node
 from fsm.terms.special_token import without
 
 MAX_NESTING = 100
+MAX_JOINED = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,9 +63,10 @@ class CapturedPart:
 
 
 def together(kind: Literal["sequence", "either", "both"], left: CapturedPart, right: CapturedPart) -> CapturedPart:
-    """Two parts as one; members of a part of the same kind become members of the new one."""
-    sides = (side.members if side.kind == kind else (side,) for side in (left, right))
-    return CapturedPart(kind, tuple(member for members in sides for member in members))
+    """Two parts as one; members of a part of the same kind become members of the new one, of the right one unless both have many."""
+    first, second = (side.members if side.kind == kind else (side,) for side in (left, right))
+    is_long = min(len(first), len(second)) > MAX_JOINED
+    return CapturedPart(kind, (*first, *((right,) if is_long else second)))
 
 
 class Captures:

@@ -42,7 +42,7 @@ def as_prefix(node: Node) -> tuple[Node, Node] | None:
     """
     heads: list[Node] = []
     while node.kind is Kind.CONCAT:
-        head, tail = node.args
+        head, tail = nodes.first_and_rest(node)
         is_list = head.kind is Kind.REPEAT and head.args[0].kind is Kind.CONCAT
         if head.kind not in PREFIX_KINDS or (heads and (not head.nullable or is_list)):
             break
@@ -56,8 +56,9 @@ def as_prefix(node: Node) -> tuple[Node, Node] | None:
 def begins_with_byte_loop(node: Node) -> bool:
     """True for a loop over a class of many bytes, also where the first byte is of a smaller class, as in a name."""
     loop, first = as_loop(node), ALL_BYTES
-    if loop is None and node.kind is Kind.CONCAT and node.args[0].kind is Kind.BYTES:
-        loop, first = as_loop(node.args[1]), node.args[0].args[0]
+    head, rest = nodes.first_and_rest(node)
+    if loop is None and head.kind is Kind.BYTES:
+        loop, first = as_loop(rest), head.args[0]
     if loop is None or loop[0].kind is not Kind.BYTES:
         return False
     mask: int = loop[0].args[0]

@@ -20,6 +20,7 @@ _MAX_READINGS = 300
 _MAX_NAMED = 8
 _OPENED = frozenset({Kind.CONCAT, Kind.ALTERNATION, Kind.RULE, Kind.CHECK, Kind.REPEAT})
 _MAX_DEPTH = 30
+_MAX_STEPS = 10_000
 
 
 class Origin(Protocol):
@@ -151,10 +152,12 @@ class Combination:
 
 
 def together(kind: Literal["sequence", "either"], *steps: Step) -> Origin | None:
-    """The origin of a concatenation or union; None where origins are nested too deeply."""
+    """The origin of a concatenation or union; None where origins are nested too deeply, or are too many."""
     flat: list[Step] = []
     for step in steps:
         origin = step[1]
         flat += origin.steps if isinstance(origin, Combination) and origin.kind == kind else (step,)
+        if len(flat) > _MAX_STEPS:
+            return None
     depth = 1 + max((origin.depth for _, origin in flat if isinstance(origin, Combination)), default=0)
     return Combination(kind, tuple(flat), depth) if depth <= _MAX_DEPTH else None

@@ -236,7 +236,7 @@ def _one_of(options: Sequence[Node]) -> Node:
 def _literal_bytes(node: Node) -> bytes | None:
     pieces = []
     while node.kind is Kind.CONCAT:
-        head, node = node.args
+        head, node = nodes.first_and_rest(node)
         if head.kind is not Kind.LITERAL:
             return None
         pieces.append(head.args[0])

@@ -176,7 +176,7 @@ class Derivatives:
         Cost: less than `arcs` for a term that is reached once, such as each count of `x{0,200}`: only one target is made, of `&`, `~` and
         `|` by those of their operands.
         """
-        head, tail = node.args if node.kind is Kind.CONCAT else (node, EPSILON)
+        head, tail = nodes.first_and_rest(node)
         while True:
             kind = head.kind
             if kind is Kind.LITERAL or kind is Kind.REPEAT:
@@ -320,6 +320,8 @@ class Derivatives:
             return ((args[0], EPSILON),)
         if kind is Kind.CONCAT:
             head, tail = args
+            if head.kind is Kind.CONCAT:
+                return arcs[nodes.opened(node)]
             out = tuple((mask, nodes.concat(target, tail)) for mask, target in arcs[head])
             return self._union((out, arcs[tail])) if head.nullable else out
         if kind is Kind.REPEAT:
@@ -617,8 +619,9 @@ def _num_leading(text: bytes, mask: int) -> int:
 
 def _needed(node: Node) -> tuple[Node, ...]:
     """The terms of which `_combine` needs the arcs."""
-    if node.kind is Kind.CONCAT and not node.args[0].nullable:
-        return node.args[:1]
+    if node.kind is Kind.CONCAT:
+        head, _ = node.args
+        return (nodes.opened(node),) if head.kind is Kind.CONCAT else node.args if head.nullable else (head,)
     if node.kind is Kind.MEMBERS:
         return (node.args[0].expand(node.args[1]),)
     if node.kind is Kind.MUNCH:

@@ -12,6 +12,7 @@ import threading
 from bisect import bisect_left
 from collections.abc import Callable, Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from operator import attrgetter
 from typing import Any, ClassVar, Protocol, TypeVar
 from weakref import ref
@@ -24,6 +25,8 @@ Vertex = TypeVar("Vertex", bound=Hashable)
 
 ALL_BYTES = byte_classes.ALL_BYTES
 MAX_LITERAL = 64  # bytes; a longer literal is a chain of these, so that the derivative of one stays cheap
+MAX_COPIED = 64  # factors of a term that are put in front of what follows it; a longer term is shared
+_FACTORS_PER_WORK = 4  # factors are put in front of others at 1 us each
 
 
 class Kind:
@@ -39,7 +42,7 @@ class Kind:
     BYTES: ClassVar[Kind]  # (mask,): one byte; bit b of the 256-bit integer allows byte b
     LITERAL: ClassVar[Kind]  # (bytes,): this text
     WORDS: ClassVar[Kind]  # (WordList, lo, hi, depth): words lo..hi of a sorted list without their first `depth` bytes
-    CONCAT: ClassVar[Kind]  # (head, tail): head is never a CONCAT
+    CONCAT: ClassVar[Kind]  # (head, tail): head is a CONCAT only where it has many factors; see `concat` and `first_and_rest`
     ALTERNATION: ClassVar[Kind]  # (child, ...), by serial number
     INTERSECTION: ClassVar[Kind]  # (child, ...), by serial number
     COMPLEMENT: ClassVar[Kind]  # (child,)
@@ -295,8 +298,19 @@ def narrowed(text: bytes, words: Sequence[bytes], lo: int, hi: int, depth: int) 
 
 
 def first_and_rest(node: Node) -> tuple[Node, Node]:
-    """Read a term as a concatenation of its first factor and the rest."""
-    return node.args if node.kind is Kind.CONCAT else (node, EPSILON)
+    """Read a term as a concatenation of its first factor, which is never a CONCAT, and the rest."""
+    if node.kind is not Kind.CONCAT:
+        return node, EPSILON
+    head, rest = node.args
+    while head.kind is Kind.CONCAT:
+        head, more = head.args
+        rest = concat(more, rest)
+    return head, rest
+
+
+def opened(node: Node) -> Node:
+    """The same language as a term of which the first factor is no CONCAT."""
+    return concat(*first_and_rest(node)) if node.kind is Kind.CONCAT and node.args[0].kind is Kind.CONCAT else node
 
 
 def fewer(loop: Node, count: int = 1) -> Node:
@@ -306,7 +320,11 @@ def fewer(loop: Node, count: int = 1) -> Node:
 
 
 def concat(head: Node, tail: Node) -> Node:
-    """`head` followed by `tail`; chains lean to the right, neighbouring literals and neighbouring loops of one body join."""
+    """`head` followed by `tail`; chains lean to the right, neighbouring literals and neighbouring loops of one body join.
+
+    A head of many factors is shared and not copied: a term that contains another one twice, which contains a third one twice, and so on,
+    has as many parts as there are different ones.
+    """
     if head is EMPTY or tail is EMPTY:
         return EMPTY
     if head is EPSILON:
@@ -315,7 +333,10 @@ def concat(head: Node, tail: Node) -> Node:
         return head
     kind = head.kind
     if kind is Kind.CONCAT:
-        *before, last = factors(head)
+        *before, last = islice(factors(head), MAX_COPIED + 1)
+        if len(before) == MAX_COPIED:
+            return intern(Kind.CONCAT, (head, tail), head.nullable and tail.nullable, (head, tail))
+        work.add(len(before) // _FACTORS_PER_WORK)
         node = concat(last, tail)
         for part in reversed(before):
             node = concat(part, node)
@@ -387,7 +408,7 @@ def _join_literals(head: Node, tail: Node) -> Node | None:
 
 
 def factors(node: Node) -> Iterator[Node]:
-    """The terms that a concatenation consists of, in their order; of another term itself."""
+    """The terms that a concatenation consists of, in their order; of another term itself. Those that `concat` shares are one factor each."""
     while node.kind is Kind.CONCAT:
         yield node.args[0]
         node = node.args[1]

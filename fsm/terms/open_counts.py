@@ -119,12 +119,13 @@ def opened_loops(node: Node) -> tuple[Node, Bounds]:
 def _opened(node: Node, depth: int, bounds: Bounds, found: dict[OpenLoop, list[Counts]]) -> Node:
     """Open the loops of `bounds`, and list all that could be opened; what is nested deeper than `depth` is kept."""
     heads: list[Node] = []
-    while node.kind is Kind.CONCAT and not is_counted(node.args[0]):
-        heads.append(node.args[0])
-        node = node.args[1]
+    head, rest = nodes.first_and_rest(node)
+    while rest is not EPSILON and not is_counted(head):
+        heads.append(head)
+        node = rest
         if len(heads) > MAX_PARTS:
             return nodes.sequence((*heads, node))
-    head, rest = nodes.first_and_rest(node)
+        head, rest = nodes.first_and_rest(node)
     if is_counted(head):
         loop, counts = OpenLoop(head.args[0], rest), head.args[1:]
         found.setdefault(loop, []).append(counts)

@@ -238,7 +238,7 @@ def loop_after_byte(maker: MaskMaker, term: Node, node: int) -> Words | None:
     """
     if as_loop(term) is not None or not begins_with_byte_loop(term):
         return None
-    first, after = term.args
+    first, after = nodes.first_and_rest(term)
     parts = as_loop(after)
     assert parts is not None
     body, lo, hi, rest = parts

@@ -117,7 +117,7 @@ class _NarrowWalk:
 
     def _read(self, node: int, term: Node, rest: int, below: int, room: int) -> int:
         """Read the first factor of a term at a trie node, or divide it into alternatives; return the cost."""
-        head, tail = term.args if term.kind is Kind.CONCAT else (term, EPSILON)
+        head, tail = nodes.first_and_rest(term)
         kind = head.kind
         if kind is Kind.LITERAL or kind is Kind.WORDS:
             if kind is Kind.LITERAL:
