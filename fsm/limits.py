@@ -20,6 +20,8 @@ class Limits:
         max_schema_characters: length of a schema that is given as text.
         max_grammar_characters: length of a grammar.
         max_templates: uses of the templates of a grammar with different arguments.
+        max_expansion: symbols that Lark writes out for a grammar beyond those that it has: for the choices of its options, groups and
+            counts (where these multiply, parts become rules of their own first), and for terminals inside others.
         max_left_recursion: rules that refer to one another before they read anything.
         max_depth: how deeply values may be nested before a reference must lead back to a subschema that was compiled already.
         max_nesting: how many arrays and objects of a text may be open at the same time in values of any type and in those that may
@@ -41,6 +43,7 @@ class Limits:
     max_schema_characters: int = 10_000_000
     max_grammar_characters: int = 100_000
     max_templates: int = 1_000
+    max_expansion: int = 10_000
     max_left_recursion: int = 64
     max_depth: int = 100
     max_nesting: int = 64

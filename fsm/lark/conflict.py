@@ -9,6 +9,7 @@ conflicts, only `MAX_TWINS` of several terminals that occur in the same position
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -25,8 +26,11 @@ _Use = tuple[str, tuple[_Argument, ...]]
 """A template and its arguments."""
 
 
-def check_templates(grammar: Any, limits: Limits) -> None:
+def check_templates(grammar: Any, limits: Limits) -> Counter[str]:
     """Refuse a grammar, as Lark has loaded it, whose templates have too many instances, also infinitely many, as in `a{t}: t | a{b{t}}`.
+
+    Returns:
+        How many instances each template has.
 
     Raises:
         BudgetExceeded: there are more than `limits.max_templates`.
@@ -43,6 +47,7 @@ def check_templates(grammar: Any, limits: Limits) -> None:
             params, body = rules.get(name, ((), None))
             queue += [] if body is None else [(body, dict(zip(params, values, strict=False)))]
         limits.check("max_templates", len(found), "uses of templates with different arguments", None)
+    return Counter(name for name, _ in found)
 
 
 def _new_uses(tree: Any, arguments: dict[str, _Argument], found: dict[_Use, int]) -> list[_Use]:

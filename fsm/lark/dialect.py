@@ -22,6 +22,7 @@ from lark.load_grammar import _literal_to_pattern, load_grammar
 from fsm.errors import ExpressionError, GrammarError, clip
 from fsm.expression import Expression
 from fsm.lark.lexeme import Lexeme
+from fsm.limits import Limits
 from fsm.pattern.python_pattern import regex
 from fsm.terms import node as nodes
 from fsm.terms import rule as texts
@@ -86,15 +87,19 @@ class Translation(NamedTuple):
 
 
 def translate(
-    text: str, grammars: Mapping[str, Expression], json_language: Nested, lark_language: Nested
+    text: str, grammars: Mapping[str, Expression], json_language: Nested, lark_language: Nested, limits: Limits
 ) -> Translation | None:
     """Return a grammar for Lark; None where the text has nothing that Lark does not know.
 
     Raises:
+        BudgetExceeded: terminals that Lark is to write out are longer than `max_expansion`, or terms take more work than `max_work`.
         GrammarError: it uses what is not supported, or is malformed; the message has the line.
     """
     pieces = _Reader(text).read()
-    return _Translator(text, pieces, grammars, json_language, lark_language).run() if _is_dialect(pieces) else None
+    if _is_dialect(pieces):
+        return _Translator(text, pieces, grammars, json_language, lark_language).run()
+    _check_terminals(pieces, limits)
+    return None
 
 
 def _is_dialect(pieces: list[_Piece]) -> bool:
@@ -112,6 +117,7 @@ def _is_dialect(pieces: list[_Piece]) -> bool:
     return False
 
 
+_MOST = 10**9  # larger sizes are cut to this
 _NESTED = ("%json", "%regex", "%lark", "%llguidance")
 
 
@@ -168,6 +174,39 @@ def _refuse(text: str, position: int, problem: str) -> NoReturn:
     raise GrammarError(f"the grammar cannot be read: at line {line} column {column}: {problem}.")
 
 
+def _statements(pieces: list[_Piece]) -> list[list[_Piece]]:
+    """The tokens of each statement; a line that begins with `|`, or stands in brackets, continues the one before."""
+    found: list[list[_Piece]] = [[]]
+    depth = 0
+    for piece, after in zip(pieces, [*pieces[1:], pieces[-1]], strict=True):
+        depth += (piece.text in _OPEN) - (piece.text in _CLOSE) if piece.kind == "SIGN" else 0
+        if piece.kind != "LINE":
+            found[-1].append(piece)
+        elif depth <= 0 and after.text != "|" and after.kind != "LINE":
+            found.append([])
+    return [statement for statement in found if statement]
+
+
+def _check_terminals(pieces: list[_Piece], limits: Limits) -> None:
+    """Raise `BudgetExceeded` where terminals are long once those that they name are put in, before Lark does that."""
+    bodies: dict[str, list[_Piece]] = {}
+    for statement in _statements(pieces):
+        colon = next((number for number, piece in enumerate(statement) if piece.text == ":"), len(statement))
+        name = next((piece.text for piece in statement[:colon] if piece.kind == "NAME"), "")
+        if name.lstrip("_")[:1].isupper():
+            bodies.setdefault(name, []).extend(statement[colon + 1 :])
+    named = {
+        name: list(dict.fromkeys(piece.text for piece in body if piece.text in bodies)) for name, body in bodies.items()
+    }
+    sizes: dict[str, int] = {}
+    for component in reversed([*nodes.components(named)]):  # those that a terminal names come before it; Lark refuses a cycle
+        for name in component:
+            inner = sum(sizes.get(piece.text, 0) for piece in bodies[name])
+            sizes[name] = min(len(bodies[name]) + inner, _MOST)
+    written = sum(sizes.values()) - sum(map(len, bodies.values()))
+    limits.check("max_expansion", written, "symbols of terminals, with those that they name put in", None)
+
+
 @dataclass
 class _Translator:
     """Rewrites the statements of a grammar one by one."""
@@ -185,6 +224,7 @@ class _Translator:
     imported: dict[str, str] = field(default_factory=dict)  # the path of a terminal of a library of Lark
     open: list[str] = field(default_factory=list)  # terminals that are being evaluated
     values: dict[str, Node] = field(default_factory=dict)
+    counted: list[str] = field(default_factory=list)  # rules of parts of rules
 
     def __post_init__(self) -> None:
         self.upper = self.text.upper()
@@ -194,7 +234,7 @@ class _Translator:
         lines: dict[int, str] = {}
         rules: list[tuple[list[_Piece], list[_Piece], list[_Piece] | None]] = []
         ignored: list[list[_Piece]] = []
-        for statement in self._statements():
+        for statement in _statements(self.pieces):
             first = statement[0]
             if first.text == "%ignore":
                 ignored.append(statement)
@@ -224,6 +264,7 @@ class _Translator:
         for first, *body in ignored:
             lines[self._line(first)] = f"%ignore {self._declared(Lexeme(self._value(body)))}"
         written = [lines.get(number, "") for number in range(1, max(lines, default=0) + 1)]
+        written += self.counted
         written += [f"%declare {name}" for name in self.lexemes]
         return Translation("\n".join(written), self.lexemes, self.parts, self.captures)
 
@@ -234,18 +275,6 @@ class _Translator:
         _refuse(self.text, at.position if at else 0, problem)
 
     # -- statements --------------------------------------------------------------------------------------------------------------
-
-    def _statements(self) -> list[list[_Piece]]:
-        """The tokens of each statement; a line that begins with `|`, or stands in brackets, continues the one before."""
-        found: list[list[_Piece]] = [[]]
-        depth = 0
-        for piece, after in zip(self.pieces, [*self.pieces[1:], self.pieces[-1]], strict=True):
-            depth += (piece.text in _OPEN) - (piece.text in _CLOSE) if piece.kind == "SIGN" else 0
-            if piece.kind != "LINE":
-                found[-1].append(piece)
-            elif depth <= 0 and after.text != "|" and after.kind != "LINE":
-                found.append([])
-        return [statement for statement in found if statement]
 
     def _divided(self, statement: list[_Piece]) -> tuple[list[_Piece], list[_Piece]]:
         """What stands before and after the colon of a definition."""
@@ -314,7 +343,9 @@ class _Translator:
                 last = opened.pop()
                 out.append(piece.text)
             elif piece.kind == "COUNT":
-                out[last:] = [_counted(" ".join(out[last:]), *self._counts(piece))]
+                lo, hi = self._counts(piece)
+                item = " ".join(out[last:])
+                out[last:] = [_counted(self._part(item) if lo > 1 and hi is None else item, lo, hi)]
             elif piece.text == "&" or (piece.text == "~" and body[number + 1].kind != "NUMBER"):
                 self._refuse(piece, f"`{piece.text}` is for terminals. Write this part as one, in capital letters")
             elif piece.text == "->":
@@ -325,6 +356,14 @@ class _Translator:
                 last = len(out)
                 out.append(self._item(piece))
         return f"{self._head(head)}: {' '.join(out)}"
+
+    def _part(self, item: str) -> str:
+        """The name of a new rule for a part of a rule that is written twice."""
+        name = f"_part_{len(self.counted)}"
+        while name in self.text:
+            name += "_"
+        self.counted.append(f"{name}: {item}")
+        return name
 
     def _head(self, head: list[_Piece]) -> str:
         return "".join(self._plain(piece.text) if piece.kind == "NAME" else piece.text for piece in head)
@@ -530,11 +569,15 @@ def _counted(item: str, lo: int, hi: int | None) -> str:
     """An item of a rule with counts, as Lark writes them."""
     if hi is not None:
         return f"( {item} ~ {lo}..{hi} )"
-    return f"( {item} * )" if lo == 0 else f"( {item} ~ {lo} {item} * )"
+    return f"( {item} ~ {lo} {item} * )" if lo > 1 else f"( {item} {'+' if lo else '*'} )"
 
 
 def _library(path: str) -> Node:
     """The term of a terminal of a library of Lark."""
-    loaded, _ = load_grammar(f"%import {path} -> IMPORTED\nstart: IMPORTED", "<library>", [], False)  # type: ignore[no-untyped-call]
-    terminals, _, _ = loaded.compile(["start"], set())
+    try:
+        loaded, _ = load_grammar(f"%import {path} -> IMPORTED\nstart: IMPORTED", "<library>", [], False)  # type: ignore[no-untyped-call]
+        terminals, _, _ = loaded.compile(["start"], set())
+    except (LarkError, OSError):
+        problem = f"expected the terminal of a library of Lark, as in `%import common.WORD`, received {clip(path)!r}"
+        raise GrammarError(f"{problem}. Correct the import.") from None
     return regex(terminals[0].pattern.to_regexp()).node

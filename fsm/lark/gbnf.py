@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from fsm.errors import EmptyLanguage, GrammarError, clip
 from fsm.expression import Expression
-from fsm.limits import DEFAULT_LIMITS, Limits
+from fsm.limits import DEFAULT_LIMITS, Limits, work_bound
 from fsm.pattern.postfix import Character, Choose, Combination, Join, Loop, Text, evaluated
 from fsm.recipe import remembered
 from fsm.terms import node as nodes
@@ -30,6 +30,7 @@ from fsm.terms.rule import Rules
 from fsm.terms.special_token import symbol
 
 MAX_INLINED = 10_000  # leaves of a rule that is put in where it is used
+_ADVICE = "Make it smaller, or give a larger `limits=Limits(max_work=...)`"
 
 
 @remembered
@@ -57,7 +58,8 @@ def gbnf(text: str, start: str = "root", *, limits: Limits = DEFAULT_LIMITS) -> 
             f"expected a rule {start!r}, with which every text begins, received a grammar without one. "
             f"Add `{start} ::= ...`, or name another rule with `start`."
         )
-    node = _parts(rules)[start].whole
+    with work_bound("max_work", limits.max_work, "compiling the grammar", advice=_ADVICE):
+        node = _parts(rules)[start].whole
     if node is EMPTY:
         raise EmptyLanguage(
             f"no text satisfies the grammar: the rule {start!r} never ends. Give it an alternative without itself."

@@ -41,9 +41,10 @@ from fsm.errors import EmptyLanguage, GrammarError, RegexSyntaxError, TerminalCo
 from fsm.expression import Expression, Report, ReportLine
 from fsm.lark.conflict import accepted_terminals, check_templates, is_lalr
 from fsm.lark.dialect import Translation, translate
+from fsm.lark.expansion import bound_expansion
 from fsm.lark.lexeme import Lexeme
 from fsm.lark.terminal import Context, Ignored, Lexing, Terminals
-from fsm.limits import DEFAULT_LIMITS, Limits
+from fsm.limits import DEFAULT_LIMITS, Limits, work_bound
 from fsm.pattern.python_pattern import widths
 from fsm.recipe import remembered
 from fsm.schema.compiler import json_schema
@@ -56,6 +57,8 @@ _SOURCE = "<grammar>"
 _LIBRARIES = ("common", "lark", "python", "unicode")
 Lexer = Literal["contextual", "dynamic", "greedy"]
 MAX_CONTEXTS_PER_RULE = 8
+_HEAVY = "terminals with many alternatives, or rules that begin with one another in many ways"
+_ADVICE = "Make it smaller, or give a larger `limits=Limits(max_work=...)`"
 
 
 @remembered
@@ -99,7 +102,20 @@ def grammar(
     for name, value, known in (("ignored", ignored, get_args(Ignored)), ("lexer", lexer, get_args(Lexer))):
         if value not in known and (name, value) != ("lexer", None):
             raise GrammarError(f"`{name}` is {' or '.join(map(repr, known))}, received {value!r}")
-    translation = _translated(text, grammars or {}, limits)
+    with work_bound("max_work", limits.max_work, "compiling the grammar", _HEAVY, _ADVICE):
+        return _compiled(text, start, ignored, lexer, strict, grammars or {}, limits)
+
+
+def _compiled(
+    text: str,
+    start: str,
+    ignored: Ignored,
+    lexer: Lexer | None,
+    strict: bool,
+    grammars: Mapping[str, Expression],
+    limits: Limits,
+) -> Expression:
+    translation = _translated(text, grammars, limits)
     read = _read(text if translation is None else translation.text, start, limits)
     lexemes = {} if translation is None else translation.lexemes
     if translation is not None and (lexer not in (None, "greedy") or strict):
@@ -141,7 +157,11 @@ def _translated(text: str, grammars: Mapping[str, Expression], limits: Limits) -
 
     try:
         return translate(
-            text, grammars, schema, lambda inner: grammar(inner, lexer="greedy", grammars=grammars, limits=limits)
+            text,
+            grammars,
+            schema,
+            lambda inner: grammar(inner, lexer="greedy", grammars=grammars, limits=limits),
+            limits,
         )
     except RecursionError:
         raise GrammarError("the grammar is nested too deeply to be read. Name parts of it as rules.") from None
@@ -158,7 +178,7 @@ class _Grammar(NamedTuple):
 def _read(text: str, start: str, limits: Limits) -> _Grammar:
     try:
         loaded, _ = load_grammar(text, _SOURCE, [_library], False)  # type: ignore[no-untyped-call]
-        check_templates(loaded, limits)
+        bound_expansion(loaded, check_templates(loaded, limits), limits)
         _check_patterns(loaded)
         read = _Grammar(*loaded.compile([start], set()))
     except RecursionError:
