@@ -24,6 +24,7 @@ from fsm.terms.node import ALL_BYTES, EMPTY, PREFIX_KINDS, Kind, Node
 DEAD = 0
 """The state from which nothing is accepted; used in rows and as a result, and not a valid argument."""
 
+MAX_FORCED = 65_536  # bytes of a forced text
 MAX_OPENED = 64
 """Most alternatives, nested ones included, that are expanded one by one."""
 _PREFERRED = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789")
@@ -80,6 +81,18 @@ def opened(node: Node) -> list[Node]:
         if len(queue) > MAX_OPENED:
             return []
     return [] if node in found else list(found)
+
+
+def _literal_head(node: Node, most: int) -> tuple[bytes, Node]:
+    """The literal with which a term begins, or the iterations of one, up to about `most` bytes, and the rest; no text where it has none."""
+    head, rest = nodes.first_and_rest(node)
+    if head.kind is Kind.LITERAL:
+        return head.args[0], rest
+    if head.kind is Kind.REPEAT and head.args[0].kind is Kind.LITERAL and head.args[1]:
+        text: bytes = head.args[0].args[0]
+        count = min(head.args[1], max(most // len(text), 1))
+        return text * count, nodes.concat(nodes.fewer(head, count), rest)
+    return b"", node
 
 
 class Automaton:
@@ -228,16 +241,25 @@ class Automaton:
     def forced_text(self, state: int) -> bytes:
         """The bytes with which every accepted continuation begins; empty where `state` accepts or has several next bytes.
 
-        Cost: one step per byte, at most 65,536 bytes.
+        Cost: one step per byte, but one for a literal and one for a loop over one; at most 65,536 bytes.
         """
+        return self.forced(state)[0]
+
+    def forced(self, state: int) -> tuple[bytes, int]:
+        """The forced text, and the state after it."""
         out = bytearray()
-        while not self.is_accepting(state) and len(out) < 65_536:
+        while not self.is_accepting(state) and len(out) < MAX_FORCED:
+            text, rest = _literal_head(self.nodes[state], MAX_FORCED - len(out))
+            if text:
+                out += text
+                state = self.state_of(rest)
+                continue
             moves = self.moves(state)
             if len(moves) != 1:
                 break
             ((byte, state),) = moves.items()
             out.append(byte)
-        return bytes(out)
+        return bytes(out), state
 
 
 def shortest_text(root: Node, *, max_states: int = 50_000) -> bytes | None:

@@ -49,6 +49,7 @@ from fsm.pattern.python_pattern import widths
 from fsm.recipe import remembered
 from fsm.schema.compiler import json_schema
 from fsm.terms import node as nodes
+from fsm.terms import work
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import EMPTY, EPSILON, Kind, Node
 from fsm.terms.rule import Rules
@@ -117,6 +118,7 @@ def _compiled(
 ) -> Expression:
     translation = _translated(text, grammars, limits)
     read = _read(text if translation is None else translation.text, start, limits)
+    work.check()  # Lark may have taken long
     lexemes = {} if translation is None else translation.lexemes
     if translation is not None and (lexer not in (None, "greedy") or strict):
         raise GrammarError(
@@ -128,6 +130,7 @@ def _compiled(
     )  # Lark refuses empty ones
     lexings: dict[Lexer, Lexing] = {"contextual": "keywords", "dynamic": "none", "greedy": "greedy"}
     lexing = "all" if has_order and is_lalr(read.rules, start) else lexings[lexer]
+    work.check()
     productions = _Productions(read, lexemes, start, limits, ignored, lexing)
     if strict:
         productions.refuse_collisions(accepted_terminals(read.rules, start) if has_order else None, text)

@@ -1,6 +1,7 @@
 """Work budgets: a counter per thread of the steps of building terms, with nested bounds, so that limits do not depend on the machine's
 speed. A unit is about one member of a union or one transition of a derivative, 3 to 10 us; a cached derivative costs nothing. `WorkLimit`
 sets a bound, `check` raises where the tightest one is exceeded (when called, so some work may pass it), and `uncounted` suspends both.
+`cancellable`: `check` also raises `Cancelled` once nobody waits for the result any more.
 It imports nothing of ours: `work_bound` of `limits.py` is a bound with an error message.
 """
 
@@ -18,6 +19,11 @@ class _Work(threading.local):
     done = 0
     most: float = float("inf")
     exceeded: Callable[[], Exception] = RuntimeError
+    is_cancelled: Callable[[], bool] | None = None
+
+
+class Cancelled(Exception):
+    """The work was given up, as nobody waits for its result. No error of a language: nothing that handles those handles it."""
 
 
 _work = _Work()
@@ -55,15 +61,28 @@ class WorkLimit:
 @contextmanager
 def uncounted() -> Iterator[None]:
     """A context in which work of this thread is neither counted nor bounded: it has other bounds, or is needed at any cost."""
-    before, most = _work.done, _work.most
-    _work.most = float("inf")
+    before, most, is_cancelled = _work.done, _work.most, _work.is_cancelled
+    _work.most, _work.is_cancelled = float("inf"), None
     try:
         yield
     finally:
-        _work.done, _work.most = before, most
+        _work.done, _work.most, _work.is_cancelled = before, most, is_cancelled
+
+
+@contextmanager
+def cancellable(is_cancelled: Callable[[], bool]) -> Iterator[None]:
+    """A context in which `check` raises `Cancelled` as soon as a function, which is called often, returns True."""
+    before = _work.is_cancelled
+    _work.is_cancelled = is_cancelled
+    try:
+        yield
+    finally:
+        _work.is_cancelled = before
 
 
 def check() -> None:
-    """Raise the error of the nearest bound, `BudgetExceeded`, if it is exceeded."""
+    """Raise the error of the nearest bound, `BudgetExceeded`, if it is exceeded, or `Cancelled`."""
     if _work.done > _work.most:
         raise _work.exceeded()
+    if _work.is_cancelled is not None and _work.is_cancelled():
+        raise Cancelled

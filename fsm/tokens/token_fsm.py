@@ -248,7 +248,7 @@ class TokenFSM:
     def has_one_text(self, state: int) -> bool:
         """True where the text can be completed in one way only, which is to append `forced_text`; in a text of 65,536 bytes at most."""
         self.automaton.check(state)
-        target = self.automaton.next_state(state, self.automaton.forced_text(state))
+        _, target = self.automaton.forced(state)
         return self.automaton.is_accepting(target) and not self.automaton.moves(target)
 
     def explain(self, state: int, token_id: int, text: Text | None = None) -> Explanation:

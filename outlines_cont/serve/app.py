@@ -182,7 +182,16 @@ class Server:
         start = time.perf_counter()
         async with AsyncExitStack() as stack:
             stack.enter_context(self._door.entered(body.num_choices))
-            answer, writer = await self._asked(body)
+            asking = asyncio.ensure_future(self._asked(body))
+            try:
+                async with _watched(request.receive, asking.cancel):
+                    await asyncio.wait((asking,))
+            finally:
+                asking.cancel()
+            if asking.cancelled():
+                self.metrics.cancelled.inc()
+                return Response(status_code=_CLIENT_GONE)
+            answer, writer = asking.result()
             reading = Reading(self._thread, answer.streams, is_whole=not body.stream)
             if body.stream:
                 return _EventStream(self._server_sent(answer, writer, reading, start, stack.pop_all()), reading.leave)
@@ -269,7 +278,7 @@ class _EventStream(Response):
 
 
 @asynccontextmanager
-async def _watched(receive: Receive, leave: Callable[[], None]) -> AsyncIterator[None]:
+async def _watched(receive: Receive, leave: Callable[[], object]) -> AsyncIterator[None]:
     """Call a function if the client goes away while the block runs."""
 
     async def watch() -> None:

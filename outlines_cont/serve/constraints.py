@@ -1,4 +1,6 @@
-"""`Constraints`: the generators and tools of requests, compiled in a thread, one at a time, and kept: equal ones are compiled once."""
+"""`Constraints`: the generators and tools of requests, compiled in a thread, one at a time, and kept: equal ones are compiled once.
+A compilation ends when no request waits for it any more.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from fsm import Expression, Limits, SchemaError, grammar, json_schema, tag, triggered
+from fsm.terms import work
 from outlines_cont import generate
 from outlines_cont.chats.tool import Tool
 from outlines_cont.generate import Generator
@@ -69,12 +72,38 @@ def _parsed(schema: Any, field: str) -> Any:
         raise APIError(400, f"expected a JSON schema, got text that is not JSON: {error}", field) from error
 
 
+class _Compilation:
+    """A constraint that is made in a thread, or was.
+
+    Args:
+        make: makes it.
+        threads: where it is called.
+
+    Attributes:
+        done: its result.
+        num_waiting: how many requests wait for it.
+    """
+
+    def __init__(self, make: Callable[[], Any], threads: ThreadPoolExecutor) -> None:
+        self._make, self.num_waiting, self._is_left = make, 0, False
+        self.done = asyncio.get_running_loop().run_in_executor(threads, self._run)
+
+    def _run(self) -> Any:
+        with work.cancellable(lambda: self._is_left):
+            return self._make()
+
+    def leave(self) -> None:
+        """End it, where it has not ended."""
+        self._is_left = True
+        self.done.cancel()
+
+
 class Constraints:
     """Compiles and keeps the generators and the tools of one model."""
 
     def __init__(self, model: Any, limits: Limits) -> None:
         self._model, self._limits, self._text = model, limits, generate.text(model)
-        self._found: OrderedDict[str, asyncio.Future[Any]] = OrderedDict()
+        self._found: OrderedDict[str, _Compilation] = OrderedDict()
         # Threads take turns: a schema that takes a second delays others by as long as they take themselves.
         self._compiling = ThreadPoolExecutor(_THREADS, thread_name_prefix="outlines-cont-compile")
 
@@ -93,18 +122,29 @@ class Constraints:
     async def _kept(self, key: str, make: Callable[[], Any], field: str | None) -> Any:
         found = self._found.get(key)
         if found is None:
-            found = self._found[key] = asyncio.get_running_loop().run_in_executor(self._compiling, make)
-            found.add_done_callback(partial(self._forget_failed, key))
+            found = self._found[key] = _Compilation(make, self._compiling)
+            found.done.add_done_callback(partial(self._forget_failed, key))
             if len(self._found) > _KEPT:
                 self._found.popitem(last=False)
         self._found.move_to_end(key)
+        found.num_waiting += 1
         try:
-            return await asyncio.shield(found)  # others may wait for the same
+            return await asyncio.shield(found.done)  # others may wait for the same
         except Exception as error:
             raise api_error(error, field) from error
+        finally:
+            found.num_waiting -= 1
+            if not found.num_waiting and not found.done.done():
+                self._forget(key, found.done)  # a later request has it compiled anew
+                found.leave()
 
     def _forget_failed(self, key: str, done: asyncio.Future[Any]) -> None:
-        if (done.cancelled() or done.exception() is not None) and self._found.get(key) is done:
+        if done.cancelled() or done.exception() is not None:
+            self._forget(key, done)
+
+    def _forget(self, key: str, done: asyncio.Future[Any]) -> None:
+        known = self._found.get(key)
+        if known is not None and known.done is done:
             del self._found[key]
 
     def _tool(self, described: FunctionTool | CustomTool) -> Tool:
