@@ -26,7 +26,7 @@ Vertex = TypeVar("Vertex", bound=Hashable)
 ALL_BYTES = byte_classes.ALL_BYTES
 MAX_LITERAL = 64  # bytes; a longer literal is a chain of these, so that the derivative of one stays cheap
 MAX_COPIED = 64  # factors of a term that are put in front of what follows it; a longer term is shared
-_MET_PER_WORK = 16  # members of a union are looked at in 0.2 us each
+_MET_PER_WORK = 8  # members of a union are looked at in 0.5 us each
 _FACTORS_PER_WORK = 4  # factors are put in front of others at 1 us each
 
 
