@@ -199,7 +199,9 @@ def _check_terminals(pieces: list[_Piece], limits: Limits) -> None:
         name: list(dict.fromkeys(piece.text for piece in body if piece.text in bodies)) for name, body in bodies.items()
     }
     sizes: dict[str, int] = {}
-    for component in reversed([*nodes.components(named)]):  # those that a terminal names come before it; Lark refuses a cycle
+    for component in reversed(
+        [*nodes.components(named)]
+    ):  # those that a terminal names come before it; Lark refuses a cycle
         for name in component:
             inner = sum(sizes.get(piece.text, 0) for piece in bodies[name])
             sizes[name] = min(len(bodies[name]) + inner, _MOST)

@@ -43,7 +43,9 @@ class Kind:
     BYTES: ClassVar[Kind]  # (mask,): one byte; bit b of the 256-bit integer allows byte b
     LITERAL: ClassVar[Kind]  # (bytes,): this text
     WORDS: ClassVar[Kind]  # (WordList, lo, hi, depth): words lo..hi of a sorted list without their first `depth` bytes
-    CONCAT: ClassVar[Kind]  # (head, tail): head is a CONCAT only where it has many factors; see `concat` and `first_and_rest`
+    CONCAT: ClassVar[
+        Kind
+    ]  # (head, tail): head is a CONCAT only where it has many factors; see `concat` and `first_and_rest`
     ALTERNATION: ClassVar[Kind]  # (child, ...), by serial number
     INTERSECTION: ClassVar[Kind]  # (child, ...), by serial number
     COMPLEMENT: ClassVar[Kind]  # (child,)
@@ -409,7 +411,7 @@ def _join_literals(head: Node, tail: Node) -> Node | None:
 
 
 def factors(node: Node) -> Iterator[Node]:
-    """The terms that a concatenation consists of, in their order; of another term itself. Those that `concat` shares are one factor each."""
+    """The terms that a concatenation consists of, in their order; of another term itself. What `concat` shares is one factor."""
     while node.kind is Kind.CONCAT:
         yield node.args[0]
         node = node.args[1]

@@ -34,7 +34,9 @@ def definitions(level: Callable[[Any], Any], depth: int = DEPTH) -> Any:
 
 def lines(level: str, depth: int = DEPTH, letter: str = "r", first: str = "start: {}", sign: str = ":") -> str:
     rows = [level.replace("{}", f"{letter}{n + 1}") for n in range(depth)]
-    return "\n".join([first.replace("{}", f"{letter}0"), *(f"{letter}{n} {sign} {row}" for n, row in enumerate(rows)), f'{letter}{depth} {sign} "a"'])
+    return "\n".join(
+        [first.replace("{}", f"{letter}0"), *(f"{letter}{n} {sign} {row}" for n, row in enumerate(rows)), f'{letter}{depth} {sign} "a"']
+    )
 
 
 def added(expression: Expression, times: int = DEPTH) -> Expression:
@@ -43,13 +45,19 @@ def added(expression: Expression, times: int = DEPTH) -> Expression:
     return expression
 
 
+def array(**keywords: Any) -> Any:
+    return {"type": "array", **keywords}
+
+
 COMPILED: dict[str, Callable[[], Expression]] = {
-    "arrays of two": lambda: json_schema(definitions(lambda ref: {"type": "array", "prefixItems": [ref, ref], "minItems": 2, "maxItems": 2})),
-    "two items": lambda: json_schema(definitions(lambda ref: {"type": "array", "items": ref, "minItems": 2, "maxItems": 2})),
-    "two properties": lambda: json_schema(definitions(lambda ref: {"type": "object", "properties": {"a": ref, "b": ref}, "required": ["a", "b"]})),
-    "three items": lambda: json_schema(definitions(lambda ref: {"type": "array", "prefixItems": [ref] * 3, "items": False, "minItems": 1})),
+    "arrays of two": lambda: json_schema(definitions(lambda ref: array(prefixItems=[ref, ref], minItems=2, maxItems=2))),
+    "two items": lambda: json_schema(definitions(lambda ref: array(items=ref, minItems=2, maxItems=2))),
+    "two properties": lambda: json_schema(
+        definitions(lambda ref: {"type": "object", "properties": {"a": ref, "b": ref}, "required": ["a", "b"]})
+    ),
+    "three items": lambda: json_schema(definitions(lambda ref: array(prefixItems=[ref] * 3, items=False, minItems=1))),
     "either of two": lambda: json_schema(
-        definitions(lambda ref: {"anyOf": [{"type": "null"}, {"type": "array", "prefixItems": [ref, ref], "minItems": 2}]}, 32)
+        definitions(lambda ref: {"anyOf": [{"type": "null"}, array(prefixItems=[ref, ref], minItems=2)]}, 32)
     ),
     "rules": lambda: grammar(lines("{} {}")),
     "optional rules": lambda: grammar(lines("{}? {}")),
@@ -96,7 +104,7 @@ def test_random_languages_that_double_compile_or_are_refused_in_bounds() -> None
     """In a process of its own, whose memory and time are bounded by the system as well."""
     code = (
         "from tests.fuzz import doubling, masks; counts = masks.Counts()\n"
-        "found = [*doubling.run(1000, 1e9, counts, count=14)]\n"
+        "found = [*doubling.run(1000, 1e9, counts, count=16, num_steps=4)]\n"
         "print(*found, counts, sep=chr(10)); assert not found"
     )
 

@@ -196,6 +196,17 @@ def vocabulary(tokens: Tokens) -> Vocabulary:
     return Vocabulary(*tokens)
 
 
+def test_work_that_nobody_waits_for_ends() -> None:
+    waiting = iter([True] * 50)
+    schema = {"properties": {f"p{n}": {"type": "array", "items": {"enum": [n]}} for n in range(200)}}
+    with work.cancellable(lambda: not next(waiting, False)):
+        with work.uncounted():
+            json_schema({"const": 1})  # never cancelled
+        with pytest.raises(work.Cancelled):
+            json_schema(schema)
+    assert json_schema(schema).accepts('{"p7":[7]}')
+
+
 def test_what_takes_too_much_is_refused_with_the_name_of_the_bound() -> None:
     with work_bound("max_mask_work", 10, "one thing"):
         work.add(10)

@@ -43,7 +43,9 @@ _SCHEMAS: list[Form] = [
     lambda r, ref, n: {"type": "object", "allOf": [{"properties": {"a": ref}}, {"properties": {"a": ref, "b": ref}}]},
     lambda r, ref, n: {"allOf": [ref, ref]},
     lambda r, ref, n: {"anyOf": [ref, {"type": "array", "items": ref, "minItems": 1}]},
-    lambda r, ref, n: {"anyOf": [{"type": "array", "prefixItems": [ref, ref], "minItems": 2}, {"properties": {"a": ref}, "required": ["a"]}]},
+    lambda r, ref, n: {
+        "anyOf": [{"type": "array", "prefixItems": [ref, ref], "minItems": 2}, {"properties": {"a": ref}, "required": ["a"]}]
+    },
     lambda r, ref, n: {"oneOf": [{"type": "null"}, {"type": "array", "prefixItems": [ref, ref], "minItems": 2, "maxItems": 2}]},
     lambda r, ref, n: {"type": "array", "prefixItems": [ref, ref], "not": {"type": "array", "prefixItems": [{"const": n}, ref]}},
     lambda r, ref, n: {"if": {"type": "array"}, "then": {"items": ref, "maxItems": 2}, "else": ref},
@@ -55,6 +57,16 @@ _RULES = ["{} {}", "{}? {}", '{} "x" | {}', "{}~2..3", '({} | "b" {})+', "[{}] {
 _TERMINALS = ["{} {}", '{} "x" | {} "y"', "{}~2", "{}? {}", '({} | "z") {}', "{} /[0-9]/ {}"]
 _DIALECT = ["{} {}", "{} & ({} | /[a-z]+/)", "{}{{2}}", "{}{{2,}} {}", '{} "x" | {} "y"']
 _GBNF = ["{} {}", "{}? {}", '{} "x" | {}', "{}{{2,3}} {}*", '({} | {} "b")*', "{}? {}?"]
+
+_PATTERNS = ["(?:{}){{2}}b", "(?:{}){{2,3}}b", "(?:{})?c", "(?:{}|b){{2}}", "(?:{})+d", "(?:{}){{1000}}"]
+_SUMS: list[Callable[[Expression], Expression]] = [
+    lambda one: one + one,
+    lambda one: (one | "") + one,
+    lambda one: one | (one + "x"),
+    lambda one: one.repeat(2, 2) + "c",
+    lambda one: (one + "x").repeat(2, 3),
+    lambda one: one + "x" + one,
+]
 
 
 def draw(seed: int, most: int = MAX_DEPTH) -> tuple[str, Any, int]:
@@ -107,12 +119,11 @@ def build(kind: str, source: Any) -> Expression:
         if kind == "regex":
             pattern = "a"
             for form in source:
-                pattern = ["(?:{}){{2}}b", "(?:{}){{2,3}}b", "(?:{})?c", "(?:{}|b){{2}}", "(?:{})+d", "(?:{}){{1000}}"][form].format(pattern)
+                pattern = _PATTERNS[form].format(pattern)
             return regex(pattern)
         found = regex("a|b")
         for form in source:
-            longer = found + "x"
-            found = [found + found, (found | "") + found, found | longer, found.repeat(2, 2) + "c", longer.repeat(2, 3), longer + found][form]
+            found = _SUMS[form](found)
         return found
 
 
@@ -121,25 +132,25 @@ def vocabulary() -> Vocabulary:
     return Vocabulary([*(bytes((byte,)) for byte in range(_EOS)), None, b"[[", b"]]", b"],", b'{"a"', b"aa", b"ab"], [_EOS])
 
 
-def walk(token_fsm: TokenFSM, random: Random) -> None:
+def walk(token_fsm: TokenFSM, random: Random, num_steps: int = NUM_STEPS) -> None:
     """Write some tokens."""
     state = token_fsm.initial_state
-    for _ in range(NUM_STEPS):
+    for _ in range(num_steps):
         allowed = [token_id for token_id in to_ids(token_fsm.bitmask(state)).tolist() if token_id != _EOS]
         if not allowed:
             return
         state = token_fsm.next_state(state, random.choice(allowed))
 
 
-def problem(seed: int, tokens: Vocabulary, counts: Counts) -> str:
+def problem(seed: int, tokens: Vocabulary, counts: Counts, num_steps: int = NUM_STEPS) -> str:
     """What is wrong with the language of a seed; empty where nothing is."""
     kind, source, depth = draw(seed)
     before, start, size = work.done(), process_time(), _megabytes()
     what, most, limit = "refused", MAX_WORK, MAX_SECONDS
     with suppress(FSMError):
         expression = build(kind, source)
-        what, most, limit = "walked up to a bound", most * NUM_STEPS, limit + NUM_STEPS * MAX_STEP_SECONDS
-        walk(TokenFSM(expression, tokens), Random(seed))
+        what, most, limit = "walked up to a bound", most * num_steps, limit + num_steps * MAX_STEP_SECONDS
+        walk(TokenFSM(expression, tokens), Random(seed), num_steps)
         what = "walked"
     counts.of[what] += 1
     done, seconds, more = work.done() - before, process_time() - start, _megabytes() - size
@@ -153,12 +164,12 @@ def _megabytes() -> int:
     return most >> 20 if sys.platform == "darwin" else most >> 10
 
 
-def run(seed: int, seconds: float, counts: Counts, *, count: int | None = None) -> Iterator[str]:
+def run(seed: int, seconds: float, counts: Counts, *, count: int | None = None, num_steps: int = NUM_STEPS) -> Iterator[str]:
     """Check the languages of seed, seed + 1, ... for a time; yield what is wrong."""
     end, tokens = monotonic() + seconds, vocabulary()
     for number in itertools.count(seed):
         if monotonic() > end or number - seed == count:
             return
-        found = problem(number, tokens, counts)
+        found = problem(number, tokens, counts, num_steps)
         if found:
             yield f"seed {number}: {found}"

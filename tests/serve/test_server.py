@@ -8,6 +8,7 @@ import math
 import re
 import socket
 import threading
+import time
 from typing import Any
 
 import httpx
@@ -18,6 +19,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel, ConfigDict
 
 import fsm
+from fsm.terms import work
 from outlines_cont import Chat, Guidance, Thinking, continuous, generate, models, policies, samplers
 from outlines_cont.serve import constraints
 from tests.chat_models import chat_model
@@ -557,6 +559,57 @@ def test_a_client_that_goes_away_frees_its_rows(served: Running, stream: bool) -
     served.wait_until(lambda: served.num_running == 0)
     metrics = httpx.get(served.url + "/metrics").text
     assert float(re.findall(r"^outlines_cont_cancelled_requests_total (\S+)", metrics, re.M)[0]) >= 1
+
+
+class Endless:
+    """A compilation that only ends when it is cancelled."""
+
+    def __init__(self) -> None:
+        self.begun, self.ended = threading.Event(), threading.Event()
+
+    def __call__(self, schema: Any, **options: Any) -> fsm.Expression:
+        self.begun.set()
+        try:
+            while True:
+                work.check()
+                time.sleep(0.001)
+        finally:
+            self.ended.set()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_compilation_ends_when_its_client_goes_away(served: Running, monkeypatch: pytest.MonkeyPatch, stream: bool) -> None:
+    endless = Endless()
+    monkeypatch.setattr(constraints, "json_schema", endless)
+    body = SAID | {"stream": stream, "structured_outputs": {"json": {"const": f"endless {stream}"}}}
+    sent = json.dumps(body).encode()
+    head = f"POST {_PATH} HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\nContent-Length: {len(sent)}\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", served.port)) as connection:
+        connection.sendall(head.encode() + sent)
+        assert endless.begun.wait(60)
+    assert endless.ended.wait(60)
+    assert served.post(_PATH, SAID | {"max_tokens": 2}).status_code == 200
+
+
+def test_a_compilation_goes_on_while_one_of_two_requests_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    endless = Endless()
+    monkeypatch.setattr(constraints, "json_schema", endless)
+
+    async def ask() -> None:
+        compiled = constraints.Constraints(models.tiny(), fsm.Limits())
+        wanted = constraints.Wanted("json", {"const": "endless"})
+        first, second = (asyncio.ensure_future(compiled.generator(wanted)) for _ in range(2))
+        await asyncio.to_thread(endless.begun.wait, 60)
+        first.cancel()
+        await asyncio.wait((first,))
+        assert not await asyncio.to_thread(endless.ended.wait, 0.1)
+        second.cancel()
+        await asyncio.wait((second,))
+        assert await asyncio.to_thread(endless.ended.wait, 60)
+        monkeypatch.setattr(constraints, "json_schema", fsm.json_schema)
+        await compiled.generator(wanted)  # compiled anew
+
+    asyncio.run(ask())
 
 
 def test_a_slow_schema_delays_no_other_request(served: Running, monkeypatch: pytest.MonkeyPatch) -> None:
