@@ -288,7 +288,7 @@ class TypeSource:
     def _field_line(self, name: str, source: str, value: Value) -> str:
         default = self.random.random()
         if default < 0.12:
-            return f"    {name}: {source} = Field({self.random.choice(['alias', 'validation_alias', 'serialization_alias'])}='x{name}')"
+            return f"    {name}: {source} = Field({self.random.choice(['alias', 'validation_alias'])}='x{name}')"
         if default < 0.2:
             return f"    {name}: Optional[{source}] = None"
         if default < 0.25:
@@ -312,8 +312,6 @@ class TypeSource:
             lines.append("    @pydantic.model_validator(mode='after')\n    def check(self):\n        return self")
         elif last < 0.25:
             lines.append("    @pydantic.field_validator('a')\n    @classmethod\n    def check(cls, v):\n        if v in ('a', 1, 'ab'):\n            raise ValueError('no')\n        return v")
-        elif last < 0.3:
-            lines.append("    @pydantic.computed_field\n    @property\n    def more(self) -> int:\n        return 1")
         config = self._config()
         self.lines += [f"class {name}({base}):", *([f"    model_config = ConfigDict({config})"] if config else []), *lines]
         return name, self._dict_of(fields, lines[: len(fields)])
@@ -358,7 +356,7 @@ class TypeSource:
 
         if self.random.random() < 0.2:
             tagged = ", ".join(f"Annotated[{name}, Tag({tag!r})]" for name, (tag, _) in zip(names, values, strict=True))
-            return f"Annotated[Union[{tagged}], Discriminator(lambda v: repr(v['kind'] if isinstance(v, dict) else v.kind))]", value
+            return f"Annotated[Union[{tagged}], Discriminator(lambda v: repr(v.get('kind') if isinstance(v, dict) else getattr(v, 'kind', None)))]", value
         return f"Annotated[Union[{', '.join(names)}], Field(discriminator='kind')]", value
 
     def generic(self, depth: int) -> tuple[str, Value]:

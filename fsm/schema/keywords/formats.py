@@ -84,6 +84,30 @@ def hostname() -> Node:
     return nodes.concat(first, nodes.repeat(nodes.concat(matched(r"\."), further), 0, 7))
 
 
+def _ipv4_network() -> str:
+    """IPv4 networks: the bits after those of the prefix are zero; an address without a prefix is a network, too."""
+    found = [rf"{_IPV4}(?:/32)?"]
+    for prefix in range(32):
+        whole, bits = divmod(prefix, 8)
+        part = "|".join(map(str, range(0, 256, 1 << (8 - bits))))
+        found.append(rf"(?:{_OCTET}\.){{{whole}}}(?:{part})(?:\.0){{{3 - whole}}}/{prefix}")
+    return f"(?:{'|'.join(found)})"
+
+
+def _ipv6_network() -> str:
+    """IPv6 networks, with `::` for all groups after the one in which the prefix ends; an address without a prefix is one, too."""
+    found = [rf"{_IPV6}(?:/128)?"]
+    for prefix in range(113):
+        whole, bits = divmod(prefix, 16)
+        digits, rest = divmod(bits, 4)
+        if not bits:
+            found.append(f"(?:{_HEX}{{1,4}}:){{{whole}}}{':' if whole else '::'}/{prefix}")
+            continue
+        last = f"[{''.join(f'{digit:x}' for digit in range(0, 16, 1 << (4 - rest)))}]" if rest else ""
+        found.append(f"(?:{_HEX}{{1,4}}:){{{whole}}}{_HEX}{{{digits}}}{last}{'0' * (4 - digits - bool(rest))}::/{prefix}")
+    return f"(?:{'|'.join(found)})"
+
+
 _ATOM = rf"[{ALPHANUMERIC}!#$%&'*+\-/=?^_`{{|}}~]{{1,20}}"
 _EMAIL = (
     rf'(?:{_ATOM}(?:\.{_ATOM}){{0,2}}|"(?:[ !#-\[\]-~]|\\[ -~]){{0,31}}")'
@@ -244,6 +268,9 @@ OUR_FORMATS: dict[str, str | Callable[[], Node]] = {
     "x-base64url": _base64(r"\-_"),
     "x-ipv4-interface": rf"{_IPV4}(?:/(?:\d|[12]\d|3[0-2]))?",
     "x-ipv6-interface": rf"{_IPV6}(?:/(?:\d|[1-9]\d|1[01]\d|12[0-8]))?",
+    "x-ipv4-network": _ipv4_network(),
+    "x-ipv6-network": _ipv6_network(),
+    "x-fraction": r"(?:0|-?[1-9]\d{0,39})(?:/[1-9]\d{0,39})?",
 }
 """Formats of Python types, see `model.py`."""
 STRING_FORMATS = FORMATS | OPENAPI_FORMATS | OUR_FORMATS
@@ -257,6 +284,8 @@ SPELLINGS = {
     "byte": "`byte`: padded, the unused bits zero",
     "x-mailbox": "e-mail addresses: letters, digits, single dots and hyphens, a host name that is public",
     "x-clock": "times: no offset, at most 6 digits of a fraction",
+    "x-ipv6-network": "IPv6 networks: `::` where the zeros after the prefix begin",
+    "x-fraction": "fractions: at most 40 digits before the `/` and after it",
     "x-local-date-time": "times of a day: no offset, at most 6 digits of a fraction",
 }
 """By format, a sentence on what it allows and the term leaves out."""
