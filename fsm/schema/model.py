@@ -337,6 +337,8 @@ class _Generator(GenerateJsonSchema):
         is_exact = is_exact and ((least or 0) < 2 or keys["type"] in ("str", "int", "literal", "enum", "any"))
         return found if is_exact else self._checked(schema, "the keys of a dict", found)
 
+    ordered_dict_schema = frozendict_schema = dict_schema
+
     def counter_schema(self, schema: Any) -> dict[str, Any]:
         """A Counter: a dict of whole numbers."""
         return self.dict_schema({"values_schema": {"type": "int"}} | schema)
