@@ -13,7 +13,6 @@ import decimal
 import enum
 import fractions
 import ipaddress
-import json
 import pathlib
 import re
 import sys
@@ -423,14 +422,23 @@ class Counts:
 def faults(random: Random, counts: Counts) -> Iterator[str]:
     """Yield what is wrong with a random type."""
     source, values = draw(random)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for fault in _faults(source, values, random, counts):
-            yield f"{fault}\n{source}"
+    yield from _faults(source, values, random, counts)
+
+
+def faults_of(source: str, values: list[str], seed: int) -> Iterator[str]:
+    """Yield what is wrong with the type `T` of a module."""
+    yield from _faults(source, values, Random(seed), Counts())
 
 
 def _faults(source: str, values: list[str], random: Random, counts: Counts) -> Iterator[str]:
     counts.types += 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = [f"{fault}\n{source}" for fault in _judged(source, values, random, counts)]
+    yield from found
+
+
+def _judged(source: str, values: list[str], random: Random, counts: Counts) -> Iterator[str]:
     module = sys.modules[MODULE] = ModuleType(MODULE)
     module.__dict__.update(_NAMES)
     adapter: TypeAdapter[Any] | None = None
@@ -500,5 +508,3 @@ def run(seed: int, seconds: float, counts: Counts, *, count: int | None = None, 
             said = monotonic()
             print(f"{counts}", flush=True)
 
-
-_ = json
