@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from enum import Enum
 from functools import partialmethod
@@ -39,9 +39,9 @@ from zoneinfo import available_timezones
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, create_model
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUndefinedAnnotation, PydanticUserError
-from pydantic.json_schema import GenerateJsonSchema
+from pydantic.json_schema import GenerateJsonSchema, WithJsonSchema
 from pydantic_core import SchemaError as CoreSchemaError
-from pydantic_core import SchemaValidator, ValidationError
+from pydantic_core import PydanticSerializationError, SchemaValidator, ValidationError
 
 from fsm.errors import NotRegular, SchemaError, shorten
 from fsm.limits import DEFAULT_LIMITS
@@ -56,15 +56,21 @@ from fsm.schema.spelling import DECIMAL, URL
 from fsm.schema.value_check import TypeCheck
 from fsm.terms.node import Check, Node
 
+Validate = Callable[[bytes], Any]
 _ESCAPE = (
     "Say what its JSON is: `Annotated[T, WithJsonSchema({...})]`; or pass a JSON schema instead of the type, and validate the result "
     "yourself"
 )
 _KEYS_ADVICE = "Use `dict[str, ...]`, or a type of keys that JSON writes as a string, such as `int`, `date` or a `str, Enum`"
-_NO_SCHEMA = (PydanticUserError, PydanticInvalidForJsonSchema, PydanticUndefinedAnnotation, CoreSchemaError)
+_NO_SCHEMA = (
+    PydanticUserError,
+    PydanticInvalidForJsonSchema,
+    PydanticUndefinedAnnotation,
+    PydanticSerializationError,
+    CoreSchemaError,
+)
 _STR_OF_CONFIG = ("min_length", "max_length", "strip_whitespace", "to_lower", "to_upper")
 _HASHED = frozenset("float decimal date datetime time timedelta uuid url multi-host-url bytes literal enum".split())
-_JS_OF_USER = frozenset({"pydantic_js_annotation_functions", "pydantic_js_extra"})
 _COMMON_KEYS = {"type", "ref", "metadata", "serialization", "strict"}
 _SCALARS = (str, int, float, bool, type(None))
 _LOOSE_FORMATS = frozenset({"path", "file-path", "directory-path", "binary", "password"})  # any string is valid
@@ -106,14 +112,11 @@ def schema_of_type(annotation: Any) -> tuple[dict[str, Any], dict[str, Check]]:
             f"expected a type, received a value of the class {kind}: {shorten(annotation)}. Pass the class, `{kind}`"
         )
     generator: type[_Generator] = type("_Generator", (_Generator,), {"checks": {}, "unsure": [], "_definitions": {}})
+    adapter = _adapter_of(annotation)
     try:
-        adapter: TypeAdapter[Any] = TypeAdapter(annotation)
         schema = adapter.json_schema(schema_generator=generator, mode="validation")
-    except ImportError as error:  # such as that of `EmailStr`, with the name of the package
-        raise SchemaError(f"pydantic makes no JSON schema of {shorten(annotation)}: {error}") from error
-    except _NO_SCHEMA as error:
-        said = str(error).partition("\n")[0].removesuffix(".")
-        raise SchemaError(f"pydantic makes no JSON schema of {shorten(annotation)}: {said}. {_ESCAPE}") from error
+    except (*_NO_SCHEMA, ImportError) as error:
+        raise _without_schema(annotation, error) from error
     checks = generator.checks
     if generator.unsure:
         definitions = {"$defs": schema.pop("$defs")} if "$defs" in schema else {}
@@ -123,6 +126,20 @@ def schema_of_type(annotation: Any) -> tuple[dict[str, Any], dict[str, Check]]:
         if part.get("type") == "string" and isinstance(name := part.get("format"), str):
             _replace_format(part, name)
     return schema, checks
+
+
+def _adapter_of(annotation: Any) -> TypeAdapter[Any]:
+    """What pydantic makes of a type; it raises other errors than its own for constraints that do not fit, and missing packages."""
+    try:
+        return TypeAdapter(annotation)
+    except (*_NO_SCHEMA, ImportError, TypeError, RuntimeError, NameError, AttributeError) as error:
+        raise _without_schema(annotation, error) from error
+
+
+def _without_schema(annotation: Any, error: Exception) -> SchemaError:
+    said = str(error).partition("\n")[0].removesuffix(".")
+    advice = "" if isinstance(error, ImportError) else f" {_ESCAPE}"
+    return SchemaError(f"pydantic makes no JSON schema of {shorten(annotation)}: {said}.{advice}")
 
 
 def arguments_of(function: FunctionType) -> type[BaseModel]:
@@ -168,18 +185,11 @@ def _refuse_keys(what: str) -> SchemaError:
     return _refuse(f"a dict with keys of type {what}" if " " in what else f"a dict with keys of type `{what}`", _KEYS_ADVICE)
 
 
-def _reads(schema: Any, text: str) -> bool:
-    """Whether pydantic reads a JSON text by a core schema."""
-    try:
-        SchemaValidator(schema).validate_json(text)
-    except ValidationError:
-        return False
-    return True
-
-
-def _reads_key(schema: Any, text: str) -> bool:
-    """Whether pydantic reads a key of JSON by a core schema."""
-    return _reads({"type": "dict", "keys_schema": schema}, json.dumps({text: None}))
+def _has_own_schema(schema: Any) -> bool:
+    """Whether somebody else than pydantic says what the JSON schema is."""
+    functions = schema.get("metadata", {}).get("pydantic_js_annotation_functions", ())
+    owners = (type(getattr(function, "__self__", function)) for function in functions)
+    return any(owner is WithJsonSchema or not owner.__module__.startswith("pydantic.") for owner in owners)
 
 
 def _numbers(schema: dict[str, Any], types: frozenset[str]) -> Node:
@@ -240,6 +250,22 @@ def for_both_engines(pattern: str) -> str:
     return "".join(out)
 
 
+def _as_it_is(validate: Validate) -> Validate:
+    return validate
+
+
+def _hashing(validate: Validate) -> Validate:
+    """A function whose `TypeError` refuses the value: so do old versions of pydantic for an item that has no hash."""
+
+    def read(data: bytes) -> Any:
+        try:
+            return validate(data)
+        except TypeError as error:
+            raise ValueError(str(error)) from error
+
+    return read
+
+
 class _Generator(GenerateJsonSchema):
     """pydantic's generator of JSON schemas, stricter; `checks` and the like are collected in a subclass for each type."""
 
@@ -248,7 +274,9 @@ class _Generator(GenerateJsonSchema):
     _definitions: ClassVar[dict[str, Any]]
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012, as in the base class
 
-    def _checked(self, schema: Any, name: str, found: dict[str, Any]) -> dict[str, Any]:
+    def _checked(
+        self, schema: Any, name: str, found: dict[str, Any], around: Callable[[Validate], Validate] = _as_it_is
+    ) -> dict[str, Any]:
         """A schema whose values are also validated by the code of a type."""
         try:
             validator = SchemaValidator(schema, self._config.core_config(None))
@@ -256,7 +284,7 @@ class _Generator(GenerateJsonSchema):
             self.unsure.append(name)
             return found
         key = f"{len(self.checks)}"
-        self.checks[key] = TypeCheck(name, validator.validate_json)
+        self.checks[key] = TypeCheck(name, around(validator.validate_json))
         return {"allOf": [found], VALIDATOR: key}
 
     def _closed(self, schema: dict[str, Any]) -> dict[str, Any]:
@@ -287,8 +315,8 @@ class _Generator(GenerateJsonSchema):
 
     def str_schema(self, schema: Any) -> dict[str, Any]:
         """A string whose bounds apply to the text itself; those of the configuration, too."""
-        config = self._config.config_dict
-        of_config = {key: config[f"str_{key}"] for key in _STR_OF_CONFIG if config.get(f"str_{key}")}
+        config: Mapping[str, Any] = {**self._config.config_dict}
+        of_config = {key: value for key in _STR_OF_CONFIG if (value := config.get(f"str_{key}"))}
         schema = of_config | schema
         bounded = any(schema.get(key) for key in ("min_length", "max_length", "pattern"))
         is_changed = bounded and any(schema.get(key) for key in ("strip_whitespace", "to_lower", "to_upper"))
@@ -312,11 +340,23 @@ class _Generator(GenerateJsonSchema):
             scalar = value.value if isinstance(value, Enum) else value
             if not isinstance(scalar, _SCALARS):
                 raise _refuse(f"{value!r} in a Literal, which is no JSON scalar,", "Leave it out")
-            if not _reads(schema, json.dumps(scalar)):
+            if not self._reads(schema, json.dumps(scalar)):
                 kind = type(value).__name__
                 advice = f"Make {kind} a `str, Enum`, or write the value in place of the member"
                 raise SchemaError(f"pydantic reads the member {value} of a Literal from no JSON text. {advice}")
         return super().literal_schema(schema)
+
+    def _reads(self, schema: Any, text: str) -> bool:
+        """Whether pydantic reads a JSON text by a core schema."""
+        try:
+            SchemaValidator(schema, self._config.core_config(None)).validate_json(text)
+        except (ValidationError, TypeError):  # the latter of old versions, for a key that has no hash
+            return False
+        return True
+
+    def _reads_key(self, schema: Any, text: str) -> bool:
+        """Whether pydantic reads a key of JSON by a core schema."""
+        return self._reads({"type": "dict", "keys_schema": schema}, json.dumps({text: None}))
 
     def definitions_schema(self, schema: Any) -> dict[str, Any]:
         """A schema with definitions, which keys of dicts may refer to."""
@@ -335,7 +375,7 @@ class _Generator(GenerateJsonSchema):
         found |= {} if most is None else {"maxProperties": most}
         # Keys of different texts may be equal.
         is_exact = is_exact and ((least or 0) < 2 or keys["type"] in ("str", "int", "literal", "enum", "any"))
-        return found if is_exact else self._checked(schema, "the keys of a dict", found)
+        return found if is_exact else self._checked(schema, "the keys of a dict", found, _hashing)
 
     ordered_dict_schema = frozendict_schema = dict_schema
 
@@ -352,9 +392,12 @@ class _Generator(GenerateJsonSchema):
             return self._names(schema["schema"])
         if kind in ("function-after", "function-before", "function-wrap"):
             return self._names(schema["schema"])[0], False
-        if kind == "union":
-            return self._any_name([one[0] if isinstance(one, tuple) else one for one in schema["choices"]])
+        if kind in ("union", "tagged-union"):
+            choices = schema["choices"].values() if kind == "tagged-union" else schema["choices"]
+            return self._any_name([one[0] if isinstance(one, tuple) else one for one in choices])
         if kind in ("int", "float"):
+            if not self._reads_key({key: schema[key] for key in ("type", "strict") if key in schema}, "1"):
+                raise _refuse_keys(f"{kind}, from which pydantic reads no key of JSON in strict mode,")
             inner = getattr(GenerateJsonSchema, f"{kind}_schema")(self, schema)
             types = frozenset({"integer"} if kind == "int" else {"integer", "number"})
             return {"type": "string", TEXT: TextLanguage(_numbers(inner, types), None)}, True
@@ -362,7 +405,7 @@ class _Generator(GenerateJsonSchema):
             values = [True, False] if kind == "bool" else schema["expected" if kind == "literal" else "members"]
             scalars = [value.value if isinstance(value, Enum) else value for value in values]
             texts = [one if isinstance(one, str) else json.dumps(one) for one in scalars if isinstance(one, _SCALARS)]
-            texts = [text for text in texts if _reads_key(schema, text)]
+            texts = [text for text in texts if self._reads_key(schema, text)]
             if not texts:
                 raise _refuse_keys(f"{kind}, from which pydantic reads no key of JSON,")
             return {"type": "string", "enum": texts}, True
@@ -370,7 +413,7 @@ class _Generator(GenerateJsonSchema):
         names, is_exact = _without_checks(inner)
         if kind != "any" and not _is_text(names):
             raise _refuse_keys(kind)
-        if "url" in kind and not _reads_key(schema, f"{(schema.get('allowed_schemes') or ['http'])[0]}://a.b/"):
+        if "url" in kind and not self._reads_key(schema, f"{(schema.get('allowed_schemes') or ['http'])[0]}://a.b/"):
             raise _refuse_keys(f"{kind} in this version of pydantic")
         return names, is_exact
 
@@ -391,9 +434,14 @@ class _Generator(GenerateJsonSchema):
         found: dict[str, Any] = getattr(GenerateJsonSchema, f"{schema['type']}_schema")(self, schema)
         kind = schema.get("items_schema", {"type": "any"})["type"]
         is_plain = kind in ("str", "int", "bool") or (kind in _HASHED and (schema.get("min_length") or 0) < 2)
-        return found if is_plain else self._checked(schema, "the items of a set", found)
+        return found if is_plain else self._checked(schema, "the items of a set", found, _hashing)
 
     set_schema = frozenset_schema = _items_once
+
+    def lax_or_strict_schema(self, schema: Any) -> dict[str, Any]:
+        """The schema of the mode that the type, or its configuration, has."""
+        is_strict = schema.get("strict", self._config.config_dict.get("strict", False))
+        return self.generate_inner(schema["strict_schema" if is_strict else "lax_schema"])
 
     def chain_schema(self, schema: Any) -> dict[str, Any]:
         """Several steps: the first reads the JSON, the others are checked."""
@@ -410,7 +458,8 @@ class _Generator(GenerateJsonSchema):
         function = schema["function"]
         if not (isinstance(function, type) and issubclass(function, tuple) and hasattr(function, "_fields")):
             raise _refuse("a call")
-        return super().arguments_schema(schema["arguments_schema"])
+        found: dict[str, Any] = super().arguments_schema(schema["arguments_schema"])
+        return found
 
     def fraction_schema(self, schema: Any) -> dict[str, Any]:
         """A string, as pydantic writes a Fraction; bounds are checked."""
@@ -418,11 +467,17 @@ class _Generator(GenerateJsonSchema):
 
     def generate_inner(self, schema: Any) -> Any:
         """Any schema; some functions of pydantic decide more than its JSON schema says, unless the type says what its JSON is."""
-        function = schema.get("function", {}) if schema["type"] == "function-plain" else {}
-        name = getattr(function.get("function"), "__name__", "") if isinstance(function, dict) else ""
-        if name in _FUNCTIONS and _JS_OF_USER.isdisjoint(schema.get("metadata", ())):
+        given = schema.get("function") if schema["type"].startswith("function-") else None
+        function = given.get("function") if isinstance(given, dict) else None
+        name = getattr(function, "__name__", "")
+        if name in _FUNCTIONS and function.__module__.startswith("pydantic.") and not _has_own_schema(schema):
             return _FUNCTIONS[name](self, schema)
         return super().generate_inner(schema)
+
+    def _path_schema(self, schema: Any) -> dict[str, Any]:
+        """A path that exists, or does not."""
+        name = schema["function"]["function"].__name__
+        return self._checked(schema, f"the validator {name!r}", {"type": "string"})
 
     def _pattern_schema(self, schema: Any) -> dict[str, Any]:
         """A regular expression of Python."""
@@ -550,6 +605,10 @@ _FUNCTIONS: dict[str, Callable[[_Generator, Any], dict[str, Any]]] = {
     "pattern_str_validator": _Generator._pattern_schema,
     "pattern_bytes_validator": _Generator._bytes_pattern_schema,
     "import_string": _Generator._import_schema,
+    "validate_file": _Generator._path_schema,
+    "validate_directory": _Generator._path_schema,
+    "validate_socket": _Generator._path_schema,
+    "validate_new": _Generator._path_schema,
 }
 """Functions of pydantic of which its JSON schema says too little."""
 

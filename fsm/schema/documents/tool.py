@@ -97,7 +97,7 @@ def _of_objects(schema: dict[str, Any], pointer: str) -> dict[str, Any]:
     named = schema.get("type")
     names = named if isinstance(named, list) else [named]
     if named is not None and "object" not in names and "any" not in names:
-        raise expected("'object', as arguments are one,", named, f"{pointer}/type", "Put the value into a property")
+        raise expected("'object', as arguments are one", named, f"{pointer}/type", "Put the value into a property")
     if named == "object":
         return schema
     if schema.get("$ref") is None:
