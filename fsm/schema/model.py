@@ -40,8 +40,8 @@ from zoneinfo import available_timezones
 from pydantic import BaseModel, ConfigDict, TypeAdapter, create_model
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema, WithJsonSchema
-from pydantic_core import SchemaError as CoreSchemaError
 from pydantic_core import PydanticSerializationError, SchemaValidator, ValidationError
+from pydantic_core import SchemaError as CoreSchemaError
 
 from fsm.errors import NotRegular, SchemaError, shorten
 from fsm.limits import DEFAULT_LIMITS
@@ -56,12 +56,13 @@ from fsm.schema.spelling import DECIMAL, URL
 from fsm.schema.value_check import TypeCheck
 from fsm.terms.node import Check, Node
 
-Validate = Callable[[bytes], Any]
 _ESCAPE = (
     "Say what its JSON is: `Annotated[T, WithJsonSchema({...})]`; or pass a JSON schema instead of the type, and validate the result "
     "yourself"
 )
-_KEYS_ADVICE = "Use `dict[str, ...]`, or a type of keys that JSON writes as a string, such as `int`, `date` or a `str, Enum`"
+_KEYS_ADVICE = (
+    "Use `dict[str, ...]`, or a type of keys that JSON writes as a string, such as `int`, `date` or a `str, Enum`"
+)
 _NO_SCHEMA = (
     PydanticUserError,
     PydanticInvalidForJsonSchema,
@@ -70,7 +71,23 @@ _NO_SCHEMA = (
     CoreSchemaError,
 )
 _STR_OF_CONFIG = ("min_length", "max_length", "strip_whitespace", "to_lower", "to_upper")
-_HASHED = frozenset("float decimal date datetime time timedelta uuid url multi-host-url bytes literal enum".split())
+_NO_FUNCTION = {"type": "any"}
+_HASHED = frozenset(
+    [
+        "float",
+        "decimal",
+        "date",
+        "datetime",
+        "time",
+        "timedelta",
+        "uuid",
+        "url",
+        "multi-host-url",
+        "bytes",
+        "literal",
+        "enum",
+    ]
+)  # what is equal in JSON is equal in Python; a second item that is equal there alone is left out
 _COMMON_KEYS = {"type", "ref", "metadata", "serialization", "strict"}
 _SCALARS = (str, int, float, bool, type(None))
 _LOOSE_FORMATS = frozenset({"path", "file-path", "directory-path", "binary", "password"})  # any string is valid
@@ -121,7 +138,7 @@ def schema_of_type(annotation: Any) -> tuple[dict[str, Any], dict[str, Check]]:
     if generator.unsure:
         definitions = {"$defs": schema.pop("$defs")} if "$defs" in schema else {}
         schema = definitions | {"allOf": [schema], VALIDATOR: "whole"}
-        checks["whole"] = TypeCheck(", ".join(dict.fromkeys(generator.unsure)), adapter.validate_json)
+        checks["whole"] = TypeCheck(", ".join(dict.fromkeys(generator.unsure)), _hashing(adapter.validate_json))
     for part in KEYWORDS.schemas_inside(schema):
         if part.get("type") == "string" and isinstance(name := part.get("format"), str):
             _replace_format(part, name)
@@ -182,7 +199,9 @@ def _refuse(what: str, advice: str = _ESCAPE) -> SchemaError:
 
 
 def _refuse_keys(what: str) -> SchemaError:
-    return _refuse(f"a dict with keys of type {what}" if " " in what else f"a dict with keys of type `{what}`", _KEYS_ADVICE)
+    return _refuse(
+        f"a dict with keys of type {what}" if " " in what else f"a dict with keys of type `{what}`", _KEYS_ADVICE
+    )
 
 
 def _has_own_schema(schema: Any) -> bool:
@@ -250,17 +269,15 @@ def for_both_engines(pattern: str) -> str:
     return "".join(out)
 
 
-def _as_it_is(validate: Validate) -> Validate:
-    return validate
-
-
-def _hashing(validate: Validate) -> Validate:
-    """A function whose `TypeError` refuses the value: so do old versions of pydantic for an item that has no hash."""
+def _hashing(validate: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """A function that refuses an item of a set without a hash, for which old versions of pydantic raise `TypeError`."""
 
     def read(data: bytes) -> Any:
         try:
             return validate(data)
         except TypeError as error:
+            if not str(error).startswith("unhashable type"):
+                raise
             raise ValueError(str(error)) from error
 
     return read
@@ -274,9 +291,7 @@ class _Generator(GenerateJsonSchema):
     _definitions: ClassVar[dict[str, Any]]
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012, as in the base class
 
-    def _checked(
-        self, schema: Any, name: str, found: dict[str, Any], around: Callable[[Validate], Validate] = _as_it_is
-    ) -> dict[str, Any]:
+    def _checked(self, schema: Any, name: str, found: dict[str, Any]) -> dict[str, Any]:
         """A schema whose values are also validated by the code of a type."""
         try:
             validator = SchemaValidator(schema, self._config.core_config(None))
@@ -284,7 +299,7 @@ class _Generator(GenerateJsonSchema):
             self.unsure.append(name)
             return found
         key = f"{len(self.checks)}"
-        self.checks[key] = TypeCheck(name, around(validator.validate_json))
+        self.checks[key] = TypeCheck(name, _hashing(validator.validate_json))
         return {"allOf": [found], VALIDATOR: key}
 
     def _closed(self, schema: dict[str, Any]) -> dict[str, Any]:
@@ -375,7 +390,7 @@ class _Generator(GenerateJsonSchema):
         found |= {} if most is None else {"maxProperties": most}
         # Keys of different texts may be equal.
         is_exact = is_exact and ((least or 0) < 2 or keys["type"] in ("str", "int", "literal", "enum", "any"))
-        return found if is_exact else self._checked(schema, "the keys of a dict", found, _hashing)
+        return found if is_exact else self._checked(schema, "the keys of a dict", found)
 
     ordered_dict_schema = frozendict_schema = dict_schema
 
@@ -409,6 +424,8 @@ class _Generator(GenerateJsonSchema):
             if not texts:
                 raise _refuse_keys(f"{kind}, from which pydantic reads no key of JSON,")
             return {"type": "string", "enum": texts}, True
+        if kind == "json-or-python" and schema["json_schema"]["type"] == "any":
+            return {}, True
         inner = self.generate_inner({key: value for key, value in schema.items() if key != "ref"})
         names, is_exact = _without_checks(inner)
         if kind != "any" and not _is_text(names):
@@ -427,21 +444,22 @@ class _Generator(GenerateJsonSchema):
                 refused = error
         if refused is not None and not found:
             raise refused
-        return {"type": "string", "anyOf": [names for names, _ in found]}, all(is_exact for _, is_exact in found)
+        return {"anyOf": [{"type": "string", **names} for names, _ in found]}, all(is_exact for _, is_exact in found)
 
     def _items_once(self, schema: Any) -> dict[str, Any]:
         """A set; pydantic's items are hashed, and some that are different in JSON are equal."""
         found: dict[str, Any] = getattr(GenerateJsonSchema, f"{schema['type']}_schema")(self, schema)
         kind = schema.get("items_schema", {"type": "any"})["type"]
         is_plain = kind in ("str", "int", "bool") or (kind in _HASHED and (schema.get("min_length") or 0) < 2)
-        return found if is_plain else self._checked(schema, "the items of a set", found, _hashing)
+        return found if is_plain else self._checked(schema, "the items of a set", found)
 
     set_schema = frozenset_schema = _items_once
 
     def lax_or_strict_schema(self, schema: Any) -> dict[str, Any]:
         """The schema of the mode that the type, or its configuration, has."""
         is_strict = schema.get("strict", self._config.config_dict.get("strict", False))
-        return self.generate_inner(schema["strict_schema" if is_strict else "lax_schema"])
+        found: dict[str, Any] = self.generate_inner(schema["strict_schema" if is_strict else "lax_schema"])
+        return found
 
     def chain_schema(self, schema: Any) -> dict[str, Any]:
         """Several steps: the first reads the JSON, the others are checked."""
@@ -451,7 +469,8 @@ class _Generator(GenerateJsonSchema):
 
     def custom_error_schema(self, schema: Any) -> dict[str, Any]:
         """A schema with a message of its own."""
-        return self.generate_inner(schema["schema"])
+        found: dict[str, Any] = self.generate_inner(schema["schema"])
+        return found
 
     def call_schema(self, schema: Any) -> dict[str, Any]:
         """A named tuple (before pydantic 2.14)."""
@@ -467,17 +486,19 @@ class _Generator(GenerateJsonSchema):
 
     def generate_inner(self, schema: Any) -> Any:
         """Any schema; some functions of pydantic decide more than its JSON schema says, unless the type says what its JSON is."""
-        given = schema.get("function") if schema["type"].startswith("function-") else None
-        function = given.get("function") if isinstance(given, dict) else None
-        name = getattr(function, "__name__", "")
-        if name in _FUNCTIONS and function.__module__.startswith("pydantic.") and not _has_own_schema(schema):
-            return _FUNCTIONS[name](self, schema)
+        inner = schema
+        while inner["type"].startswith("function-"):  # metadata of the outer one has the JSON schemas of all
+            given = inner["function"]
+            function = given.get("function") if isinstance(given, dict) else None
+            name = getattr(function, "__name__", "")
+            if name in _FUNCTIONS and function.__module__.startswith("pydantic.") and not _has_own_schema(schema):
+                return _FUNCTIONS[name](self, schema)
+            inner = inner.get("schema", _NO_FUNCTION)
         return super().generate_inner(schema)
 
     def _path_schema(self, schema: Any) -> dict[str, Any]:
         """A path that exists, or does not."""
-        name = schema["function"]["function"].__name__
-        return self._checked(schema, f"the validator {name!r}", {"type": "string"})
+        return self._checked(schema, "the validator of a path", {"type": "string"})
 
     def _pattern_schema(self, schema: Any) -> dict[str, Any]:
         """A regular expression of Python."""

@@ -429,7 +429,10 @@ def test_what_is_no_tool_is_refused(tool: Any, problem: str) -> None:
 
 @pytest.mark.parametrize("keyword", ["required", "properties", "enum", "items", "pattern", "minimum", "anyOf", "$ref", "format", "not"])
 def test_a_keyword_that_is_null_counts_as_absent_and_the_report_says_so(keyword: str) -> None:
-    for schema, pointer in (({"type": "object", keyword: None}, "#/"), ({"additionalProperties": {keyword: None}}, "#/additionalProperties/")):
+    for schema, pointer in (
+        ({"type": "object", keyword: None}, "#/"),
+        ({"additionalProperties": {keyword: None}}, "#/additionalProperties/"),
+    ):
         expression = fsm.json_schema(fsm.tool_schema({"name": "f", "parameters": schema}))
         assert expression.accepts('{"a": 1}')
         notes = [line.note for line in expression.report if line.pointer == f"{pointer}{keyword}"]

@@ -330,7 +330,9 @@ class Document:
         absent = [name for name, value in schema.items() if value is None and name in KEYWORDS.never_null | _OLDER]
         for name in absent:
             if self._is_strict:
-                raise SchemaError(f"`{name}` is null, which counts as absent only without `strict`. Leave it out", place.at(name))
+                raise SchemaError(
+                    f"`{name}` is null, which counts as absent only without `strict`. Leave it out", place.at(name)
+                )
             self._remark(place, name, "null, read as if the keyword were absent", is_suspect=False)
         return {name: value for name, value in schema.items() if name not in absent}
 

@@ -54,8 +54,8 @@ _FORMS = (
     _Form("OpenAI's form of a tool", "function", ("parameters",)),
     _Form("OpenAI's form of a response format", "json_schema", ("schema",), is_tool=False),
 )
-_WITHOUT_SCHEMA = frozenset(
-    "name title description strict annotations cache_control input_examples outputSchema icons _meta execution".split()
+_BESIDE_SCHEMA = (
+    "name title description strict annotations cache_control input_examples outputSchema icons _meta execution"
 )
 _OTHERS = "parametersJsonSchema response_format responseFormat jsonSchema toolSpec functionDeclarations tools"
 
@@ -89,7 +89,12 @@ def tool_schema(tool: dict[str, Any]) -> dict[str, Any]:
 
 def _has_no_schema(tool: object) -> bool:
     """Whether a value is the description of a tool without arguments, in the form of Anthropic or MCP."""
-    return isinstance(tool, dict) and isinstance(tool.get("name"), str) and tool.keys() <= _WITHOUT_SCHEMA and _is_bare(tool)
+    return (
+        isinstance(tool, dict)
+        and isinstance(tool.get("name"), str)
+        and tool.keys() <= _WITHOUT_SCHEMA
+        and _is_bare(tool)
+    )
 
 
 def _of_objects(schema: dict[str, Any], pointer: str) -> dict[str, Any]:

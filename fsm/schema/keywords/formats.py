@@ -104,7 +104,9 @@ def _ipv6_network() -> str:
             found.append(f"(?:{_HEX}{{1,4}}:){{{whole}}}{':' if whole else '::'}/{prefix}")
             continue
         last = f"[{''.join(f'{digit:x}' for digit in range(0, 16, 1 << (4 - rest)))}]" if rest else ""
-        found.append(f"(?:{_HEX}{{1,4}}:){{{whole}}}{_HEX}{{{digits}}}{last}{'0' * (4 - digits - bool(rest))}::/{prefix}")
+        found.append(
+            f"(?:{_HEX}{{1,4}}:){{{whole}}}{_HEX}{{{digits}}}{last}{'0' * (4 - digits - bool(rest))}::/{prefix}"
+        )
     return f"(?:{'|'.join(found)})"
 
 
