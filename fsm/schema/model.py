@@ -87,7 +87,7 @@ _HASHED = frozenset(
         "literal",
         "enum",
     ]
-)  # what is equal in JSON is equal in Python; a second item that is equal there alone is left out
+)  # the types of items that always have a hash; items of different texts may be equal, which counts for two or more
 _COMMON_KEYS = {"type", "ref", "metadata", "serialization", "strict"}
 _SCALARS = (str, int, float, bool, type(None))
 _LOOSE_FORMATS = frozenset({"path", "file-path", "directory-path", "binary", "password"})  # any string is valid

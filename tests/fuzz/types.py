@@ -236,7 +236,7 @@ class TypeSource:
         name = self.name("E")
         base, members = self.random.choice([
             ("enum.Enum", ["'x'", "'y z'"]), ("enum.Enum", ["1", "'x'"]), ("enum.Enum", ["1.5", "2.0"]), ("enum.IntEnum", ["1", "2"]),
-            ("str, enum.Enum", ["'x'", "'y'"]), ("enum.Enum", ["True", "None"]), ("enum.Flag", ["1", "2"]), ("enum.IntFlag", ["1", "2"]),
+            ("str, enum.Enum", ["'x'", "'y'"]), ("enum.Enum", ["True", "'n'"]), ("enum.Flag", ["1", "2"]), ("enum.IntFlag", ["1", "2"]),
             ("enum.Enum", ["(1, 2)", "'x'"]), ("float, enum.Enum", ["1e-7", "2.5"]), ("enum.Enum", ["1e-7", "1e22"]),
             ("enum.Enum", ["b'a'", "b'b'"]),
         ])  # fmt: skip
@@ -250,7 +250,7 @@ class TypeSource:
         """A list, set, tuple or another container."""
         source, value = self.draw(depth - 1)
         form = self.random.choice([
-            "list[{}]", "list[{}]", "set[{}]", "frozenset[{}]", "tuple[{}, ...]", "Sequence[{}]", "collections.deque[{}]", "Iterable[{}]",
+            "list[{}]", "list[{}]", "set[{}]", "frozenset[{}]", "tuple[{}, ...]", "Sequence[{}]", "collections.deque[{}]",
             "Optional[{}]", "list[OnErrorOmit[{}]]", "Annotated[collections.deque[{}], Field(max_length=2)]",
             "Annotated[list[{}], Field(min_length=1, max_length=2)]", "Annotated[set[{}], Field(max_length=2)]", "Json[{}]",
             "Annotated[list[{}], FailFast()]", "SerializeAsAny[{}]", "Annotated[{}, Field(strict=True)]", "tuple[{}, int]",

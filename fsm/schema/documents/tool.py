@@ -92,7 +92,7 @@ def _has_no_schema(tool: object) -> bool:
     return (
         isinstance(tool, dict)
         and isinstance(tool.get("name"), str)
-        and tool.keys() <= _WITHOUT_SCHEMA
+        and tool.keys() <= {*_BESIDE_SCHEMA.split()}
         and _is_bare(tool)
     )
 

@@ -95,19 +95,18 @@ def _ipv4_network() -> str:
 
 
 def _ipv6_network() -> str:
-    """IPv6 networks, with `::` for all groups after the one in which the prefix ends; an address without a prefix is one, too."""
-    found = [rf"{_IPV6}(?:/128)?"]
-    for prefix in range(113):
-        whole, bits = divmod(prefix, 16)
-        digits, rest = divmod(bits, 4)
-        if not bits:
-            found.append(f"(?:{_HEX}{{1,4}}:){{{whole}}}{':' if whole else '::'}/{prefix}")
-            continue
-        last = f"[{''.join(f'{digit:x}' for digit in range(0, 16, 1 << (4 - rest)))}]" if rest else ""
-        found.append(
-            f"(?:{_HEX}{{1,4}}:){{{whole}}}{_HEX}{{{digits}}}{last}{'0' * (4 - digits - bool(rest))}::/{prefix}"
-        )
-    return f"(?:{'|'.join(found)})"
+    """IPv6 networks, with `::` for all groups after those of the prefix, or earlier; an address without a prefix is one, too."""
+    rest = ""
+    for groups in reversed(range(8)):  # what may follow so many groups, each with a colon
+        start, zeros = ":" if groups else "::", ":0" * (7 - groups)
+        ends = [f"(?:{start}|0{zeros})/(?:{'|'.join(map(str, range(16 * groups, 129)))})"]
+        for bits in range(1, 16):  # of a group that the prefix cuts; zeros before it may be left out
+            digits, cut = divmod(bits, 4)
+            last = f"[{''.join(f'{digit:x}' for digit in range(0, 16, 1 << (4 - cut)))}]" if cut else ""
+            group = f"{_HEX}{{{0 if cut else 1},{digits}}}{last}{'0' * (4 - digits - bool(cut))}"
+            ends.append(f"{group}{f'(?:::|{zeros})' if zeros else ''}/{16 * groups + bits}")
+        rest = f"(?:{'|'.join([*ends, f'{_HEX}{{1,4}}:{rest}'] if rest else ends)})"
+    return f"(?:{_IPV6}(?:/128)?|{rest})"
 
 
 _ATOM = rf"[{ALPHANUMERIC}!#$%&'*+\-/=?^_`{{|}}~]{{1,20}}"
@@ -286,7 +285,7 @@ SPELLINGS = {
     "byte": "`byte`: padded, the unused bits zero",
     "x-mailbox": "e-mail addresses: letters, digits, single dots and hyphens, a host name that is public",
     "x-clock": "times: no offset, at most 6 digits of a fraction",
-    "x-ipv6-network": "IPv6 networks: `::` where the zeros after the prefix begin",
+    "x-ipv6-network": "IPv6 networks: `::`, if any, where the zeros after the prefix begin",
     "x-fraction": "fractions: at most 40 digits before the `/` and after it",
     "x-local-date-time": "times of a day: no offset, at most 6 digits of a fraction",
 }
