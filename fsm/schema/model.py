@@ -617,8 +617,8 @@ class _Generator(GenerateJsonSchema):
     dataclass_field_schema = partialmethod(_field_schema, name="dataclass_field_schema")
     typed_dict_field_schema = partialmethod(_field_schema, name="typed_dict_field_schema")
 
-    def _refused_schema(self, schema: Any, kind: str) -> dict[str, Any]:
-        raise _refuse(kind)
+    def _refused_schema(self, schema: Any, kind: str, advice: str) -> dict[str, Any]:
+        raise _refuse(kind, advice)
 
 
 _FUNCTIONS: dict[str, Callable[[_Generator, Any], dict[str, Any]]] = {
@@ -633,14 +633,15 @@ _FUNCTIONS: dict[str, Callable[[_Generator, Any], dict[str, Any]]] = {
 }
 """Functions of pydantic of which its JSON schema says too little."""
 
-for _name, _kind in {
-    "complex": "a complex number",
-    "json": "`Json`, a JSON text inside of a string,",
-    "is_instance": "an arbitrary class",
-    "is_subclass": "a class as value",
-    "callable": "a callable",
-    "arguments": "a function's arguments",
-    "arguments_v3": "a function's arguments",
-    "missing_sentinel": "a sentinel",
-}.items():
-    setattr(_Generator, f"{_name}_schema", partialmethod(_Generator._refused_schema, kind=_kind))
+_REFUSED = {
+    "complex": ("a complex number", "Use a model of two floats"),
+    "json": ("`Json`, a JSON text inside of a string,", "Use the type of what is inside: `list[int]` for `Json[list[int]]`"),
+    "is_instance": ("an arbitrary class", _ESCAPE),
+    "is_subclass": ("a class as value", "Use a `Literal` of the names of the classes"),
+    "callable": ("a callable", "Use a `Literal` of the names of the functions"),
+    "arguments": ("a function's arguments", _ESCAPE),
+    "arguments_v3": ("a function's arguments", _ESCAPE),
+    "missing_sentinel": ("a sentinel", "Use `None`, or give the field a default"),
+}
+for _name, (_kind, _advice) in _REFUSED.items():
+    setattr(_Generator, f"{_name}_schema", partialmethod(_Generator._refused_schema, kind=_kind, advice=_advice))
