@@ -635,7 +635,10 @@ _FUNCTIONS: dict[str, Callable[[_Generator, Any], dict[str, Any]]] = {
 
 _REFUSED = {
     "complex": ("a complex number", "Use a model of two floats"),
-    "json": ("`Json`, a JSON text inside of a string,", "Use the type of what is inside: `list[int]` for `Json[list[int]]`"),
+    "json": (
+        "`Json`, a JSON text inside of a string,",
+        "Use the type of what is inside: `list[int]` for `Json[list[int]]`",
+    ),
     "is_instance": ("an arbitrary class", _ESCAPE),
     "is_subclass": ("a class as value", "Use a `Literal` of the names of the classes"),
     "callable": ("a callable", "Use a `Literal` of the names of the functions"),

@@ -25,7 +25,8 @@ ROWS = [
 ]
 TYPES: dict[str, Any] = {
     "Decimal": decimal.Decimal, "HttpUrl": pydantic.HttpUrl, "AnyUrl": pydantic.AnyUrl, "datetime": datetime.datetime,
-    "IPv4Network": ipaddress.IPv4Network, "Fraction": fractions.Fraction, "NaiveDatetime": pydantic.NaiveDatetime, "timedelta": datetime.timedelta,
+    "IPv4Network": ipaddress.IPv4Network, "Fraction": fractions.Fraction,
+    "NaiveDatetime": pydantic.NaiveDatetime, "timedelta": datetime.timedelta,
 }  # fmt: skip
 
 

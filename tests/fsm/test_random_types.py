@@ -20,6 +20,9 @@ def test_pydantic_takes_what_is_written_and_what_it_writes_is_accepted(seed: int
 
 @pytest.mark.parametrize("form", ["{}", "dict[{}, int]"])
 def test_every_scalar_of_pydantic_is_read_and_written_or_refused(form: str) -> None:
+    costly = ("Network", "Dsn", "AnyUrl", "FileUrl", "WebsocketUrl") if form != "{}" else ()
     for source, values in SCALARS.items():
+        if source.endswith(costly):
+            continue
         made = values if form == "{}" else [f"{{{value}: 1}}" for value in values]
         assert [*faults_of(f"T = {form.format(source)}", made, seed=1)] == [], source
