@@ -16,40 +16,78 @@ value is accepted by `TypeAdapter(type).validate_json` (for a model: `Model.mode
 - *checked* are validator functions, `__post_init__`, `model_post_init`, bounds of dates, stripping or changing the case of strings that
   have bounds. The automaton allows the type without it; the code cannot change the text;
 - a `timedelta` is an ISO 8601 duration of years, days and times; a set is a list without equal items; the keys of a dict may be texts,
-  whole numbers, and types that JSON writes as strings;
+  numbers, booleans, and types that JSON writes as strings;
 - a function is the object of its arguments.
 
-Refused are `Json`, complex numbers, classes as values, and the rest of the table at the end of this file. A check calls pydantic on one
-finished part, or on the whole value where the part refers to definitions elsewhere.
+Refused are complex numbers, classes as values, members of a plain `Enum` in a `Literal`, keys that pydantic reads from no string, and the
+rest of the table at the end of this file. A check calls pydantic on one finished part, or on the whole value where the part refers to
+definitions elsewhere.
 """
 
 from __future__ import annotations
 
+import json
 import re
+from collections.abc import Callable, Mapping
 from dataclasses import is_dataclass
 from enum import Enum
 from functools import partialmethod
 from inspect import Parameter, signature
 from types import FunctionType
 from typing import Any, ClassVar, get_type_hints
+from zoneinfo import available_timezones
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, create_model
-from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUserError
-from pydantic.json_schema import GenerateJsonSchema
+from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUndefinedAnnotation, PydanticUserError
+from pydantic.json_schema import GenerateJsonSchema, WithJsonSchema
+from pydantic_core import PydanticSerializationError, SchemaValidator, ValidationError
 from pydantic_core import SchemaError as CoreSchemaError
-from pydantic_core import SchemaValidator
 
-from fsm.errors import SchemaError, shorten
-from fsm.schema.keywords.formats import MAX_URL_BYTES, url
+from fsm.errors import NotRegular, SchemaError, shorten
+from fsm.limits import DEFAULT_LIMITS
+from fsm.schema.keywords.formats import MAX_URL_BYTES, STRING_FORMATS, url
 from fsm.schema.keywords.keyword import KEYWORDS
-from fsm.schema.keywords.place import to_decimal
+from fsm.schema.keywords.place import Place, to_decimal
+from fsm.schema.keywords.standard import NUMBER_FORMATS
 from fsm.schema.keywords.value import TEXT, VALIDATOR, TextLanguage
+from fsm.schema.scalars.number import number_node
 from fsm.schema.scalars.number_range import Bound, decimal_text, higher, lower
 from fsm.schema.spelling import DECIMAL, URL
 from fsm.schema.value_check import TypeCheck
-from fsm.terms.node import Check
+from fsm.terms.node import Check, Node
 
-_ESCAPE = "Pass the JSON schema (`Model.model_json_schema()`) instead, and validate the result yourself"
+_ESCAPE = (
+    "Say what its JSON is: `Annotated[T, WithJsonSchema({...})]`; or pass a JSON schema instead of the type, and validate the result "
+    "yourself"
+)
+_KEYS_ADVICE = (
+    "Use `dict[str, ...]`, or a type of keys that JSON writes as a string, such as `int`, `date` or a `str, Enum`"
+)
+_NO_SCHEMA = (
+    PydanticUserError,
+    PydanticInvalidForJsonSchema,
+    PydanticUndefinedAnnotation,
+    PydanticSerializationError,
+    CoreSchemaError,
+)
+_STR_OF_CONFIG = ("min_length", "max_length", "strip_whitespace", "to_lower", "to_upper")
+_NO_FUNCTION = {"type": "any"}
+_HASHED = frozenset(
+    [
+        "float",
+        "decimal",
+        "date",
+        "datetime",
+        "time",
+        "timedelta",
+        "uuid",
+        "url",
+        "multi-host-url",
+        "bytes",
+        "literal",
+        "enum",
+    ]
+)  # the types of items that always have a hash; items of different texts may be equal, which counts for two or more
 _COMMON_KEYS = {"type", "ref", "metadata", "serialization", "strict"}
 _SCALARS = (str, int, float, bool, type(None))
 _LOOSE_FORMATS = frozenset({"path", "file-path", "directory-path", "binary", "password"})  # any string is valid
@@ -62,8 +100,15 @@ _OURS = {
     "base64url": "x-base64url",
     "ipv4interface": "x-ipv4-interface",
     "ipv6interface": "x-ipv6-interface",
+    "ipv4network": "x-ipv4-network",
+    "ipv6network": "x-ipv6-network",
+    "fraction": "x-fraction",
 }
-_EITHER = {"ipvanyaddress": ("ipv4", "ipv6"), "ipvanyinterface": ("x-ipv4-interface", "x-ipv6-interface")}
+_EITHER = {
+    "ipvanyaddress": ("ipv4", "ipv6"),
+    "ipvanyinterface": ("x-ipv4-interface", "x-ipv6-interface"),
+    "ipvanynetwork": ("x-ipv4-network", "x-ipv6-network"),
+}
 
 # What `\d`, `\s`, `\w` may match in the regex engines of pydantic (Rust's and Python's) in addition to ECMA's; characters that are
 # unassigned in this Python's Unicode (Cn) may have any class there.
@@ -83,23 +128,35 @@ def schema_of_type(annotation: Any) -> tuple[dict[str, Any], dict[str, Check]]:
         raise SchemaError(
             f"expected a type, received a value of the class {kind}: {shorten(annotation)}. Pass the class, `{kind}`"
         )
-    generator: type[_Generator] = type("_Generator", (_Generator,), {"checks": {}, "unsure": []})
+    generator: type[_Generator] = type("_Generator", (_Generator,), {"checks": {}, "unsure": [], "_definitions": {}})
+    adapter = _adapter_of(annotation)
     try:
-        adapter: TypeAdapter[Any] = TypeAdapter(annotation)
         schema = adapter.json_schema(schema_generator=generator, mode="validation")
-    except (PydanticUserError, PydanticInvalidForJsonSchema) as error:
-        raise SchemaError(
-            f"pydantic makes no JSON schema of {shorten(annotation)}: {str(error).splitlines()[0]} {_ESCAPE}"
-        ) from error
+    except (*_NO_SCHEMA, ImportError) as error:
+        raise _without_schema(annotation, error) from error
     checks = generator.checks
     if generator.unsure:
         definitions = {"$defs": schema.pop("$defs")} if "$defs" in schema else {}
         schema = definitions | {"allOf": [schema], VALIDATOR: "whole"}
-        checks["whole"] = TypeCheck(", ".join(dict.fromkeys(generator.unsure)), adapter.validate_json)
+        checks["whole"] = TypeCheck(", ".join(dict.fromkeys(generator.unsure)), _hashing(adapter.validate_json))
     for part in KEYWORDS.schemas_inside(schema):
         if part.get("type") == "string" and isinstance(name := part.get("format"), str):
             _replace_format(part, name)
     return schema, checks
+
+
+def _adapter_of(annotation: Any) -> TypeAdapter[Any]:
+    """What pydantic makes of a type; it raises other errors than its own for constraints that do not fit, and missing packages."""
+    try:
+        return TypeAdapter(annotation)
+    except (*_NO_SCHEMA, ImportError, TypeError, RuntimeError, NameError, AttributeError) as error:
+        raise _without_schema(annotation, error) from error
+
+
+def _without_schema(annotation: Any, error: Exception) -> SchemaError:
+    said = str(error).partition("\n")[0].removesuffix(".")
+    advice = "" if isinstance(error, ImportError) else f" {_ESCAPE}"
+    return SchemaError(f"pydantic makes no JSON schema of {shorten(annotation)}: {said}.{advice}")
 
 
 def arguments_of(function: FunctionType) -> type[BaseModel]:
@@ -130,10 +187,51 @@ def _replace_format(part: dict[str, Any], name: str) -> None:
     elif name in _EITHER:
         del part["format"]
         part["anyOf"] = [{"format": one} for one in _EITHER[name]]
+    elif name == "zoneinfo" and (names := available_timezones()):
+        del part["format"]
+        part["enum"] = sorted(names)
+    elif name not in STRING_FORMATS and name not in NUMBER_FORMATS:
+        raise _refuse(f"a type with the format {name!r}")
 
 
 def _refuse(what: str, advice: str = _ESCAPE) -> SchemaError:
     return SchemaError(f"{what} is not supported yet, since a schema cannot promise that it passes. {advice}")
+
+
+def _refuse_keys(what: str) -> SchemaError:
+    return _refuse(
+        f"a dict with keys of type {what}" if " " in what else f"a dict with keys of type `{what}`", _KEYS_ADVICE
+    )
+
+
+def _has_own_schema(schema: Any) -> bool:
+    """Whether somebody else than pydantic says what the JSON schema is."""
+    functions = schema.get("metadata", {}).get("pydantic_js_annotation_functions", ())
+    owners = (type(getattr(function, "__self__", function)) for function in functions)
+    return any(owner is WithJsonSchema or not owner.__module__.startswith("pydantic.") for owner in owners)
+
+
+def _numbers(schema: dict[str, Any], types: frozenset[str]) -> Node:
+    """The numbers of a schema."""
+    try:
+        return number_node((Place(schema, ""),), types, limits=DEFAULT_LIMITS)
+    except NotRegular as error:
+        raise _refuse_keys("number with this `multiple_of`") from error
+
+
+def _without_checks(schema: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+    """A schema of keys without the code that checks it, and whether there was none: only the whole dict is checked."""
+    if VALIDATOR in schema:
+        return _without_checks(schema["allOf"][0])[0], False
+    if "anyOf" not in schema:
+        return schema, True
+    parts = [_without_checks(part) for part in schema["anyOf"]]
+    return schema | {"anyOf": [part for part, _ in parts]}, all(is_exact for _, is_exact in parts)
+
+
+def _is_text(schema: dict[str, Any]) -> bool:
+    """Whether all values of a schema are strings."""
+    return schema.get("type") == "string" or ("anyOf" in schema and all(map(_is_text, schema["anyOf"])))
 
 
 def _check_keys(schema: Any, *allowed: str) -> None:
@@ -171,22 +269,37 @@ def for_both_engines(pattern: str) -> str:
     return "".join(out)
 
 
+def _hashing(validate: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """A function that refuses an item of a set without a hash, for which old versions of pydantic raise `TypeError`."""
+
+    def read(data: bytes) -> Any:
+        try:
+            return validate(data)
+        except TypeError as error:
+            if not str(error).startswith("unhashable type"):
+                raise
+            raise ValueError(str(error)) from error
+
+    return read
+
+
 class _Generator(GenerateJsonSchema):
-    """pydantic's generator of JSON schemas, stricter; `checks` and `unsure` are collected in a subclass for each type."""
+    """pydantic's generator of JSON schemas, stricter; `checks` and the like are collected in a subclass for each type."""
 
     checks: ClassVar[dict[str, Check]]
     unsure: ClassVar[list[str]]
+    _definitions: ClassVar[dict[str, Any]]
     ignored_warning_kinds = {"skipped-choice", "non-serializable-default"}  # noqa: RUF012, as in the base class
 
     def _checked(self, schema: Any, name: str, found: dict[str, Any]) -> dict[str, Any]:
         """A schema whose values are also validated by the code of a type."""
         try:
-            validator = SchemaValidator(schema)
+            validator = SchemaValidator(schema, self._config.core_config(None))
         except CoreSchemaError:  # it refers to definitions elsewhere: the whole type validates instead
             self.unsure.append(name)
             return found
         key = f"{len(self.checks)}"
-        self.checks[key] = TypeCheck(name, validator.validate_json)
+        self.checks[key] = TypeCheck(name, _hashing(validator.validate_json))
         return {"allOf": [found], VALIDATOR: key}
 
     def _closed(self, schema: dict[str, Any]) -> dict[str, Any]:
@@ -216,7 +329,10 @@ class _Generator(GenerateJsonSchema):
         return self._closed(super().typed_dict_schema(schema))
 
     def str_schema(self, schema: Any) -> dict[str, Any]:
-        """A string whose bounds apply to the text itself."""
+        """A string whose bounds apply to the text itself; those of the configuration, too."""
+        config: Mapping[str, Any] = {**self._config.config_dict}
+        of_config = {key: value for key in _STR_OF_CONFIG if (value := config.get(f"str_{key}"))}
+        schema = of_config | schema
         bounded = any(schema.get(key) for key in ("min_length", "max_length", "pattern"))
         is_changed = bounded and any(schema.get(key) for key in ("strip_whitespace", "to_lower", "to_upper"))
         pattern = schema.get("pattern")
@@ -234,25 +350,166 @@ class _Generator(GenerateJsonSchema):
         return super().enum_schema(schema)
 
     def literal_schema(self, schema: Any) -> dict[str, Any]:
-        """Literals that are scalars."""
-        values = (v.value if isinstance(v, Enum) else v for v in schema["expected"])
-        if not all(isinstance(value, _SCALARS) for value in values):
-            raise _refuse("a Literal of other than JSON scalars")
+        """Literals that pydantic reads from JSON."""
+        for value in schema["expected"]:
+            scalar = value.value if isinstance(value, Enum) else value
+            if not isinstance(scalar, _SCALARS):
+                raise _refuse(f"{value!r} in a Literal, which is no JSON scalar,", "Leave it out")
+            if not self._reads(schema, json.dumps(scalar)):
+                kind = type(value).__name__
+                advice = f"Make {kind} a `str, Enum`, or write the value in place of the member"
+                raise SchemaError(f"pydantic reads the member {value} of a Literal from no JSON text. {advice}")
         return super().literal_schema(schema)
 
+    def _reads(self, schema: Any, text: str) -> bool:
+        """Whether pydantic reads a JSON text by a core schema."""
+        try:
+            SchemaValidator(schema, self._config.core_config(None)).validate_json(text)
+        except (ValidationError, TypeError):  # the latter of old versions, for a key that has no hash
+            return False
+        return True
+
+    def _reads_key(self, schema: Any, text: str) -> bool:
+        """Whether pydantic reads a key of JSON by a core schema."""
+        return self._reads({"type": "dict", "keys_schema": schema}, json.dumps({text: None}))
+
+    def definitions_schema(self, schema: Any) -> dict[str, Any]:
+        """A schema with definitions, which keys of dicts may refer to."""
+        self._definitions.update({one["ref"]: one for one in schema["definitions"]})
+        return super().definitions_schema(schema)
+
     def dict_schema(self, schema: Any) -> dict[str, Any]:
-        """A dict; its keys are texts, whole numbers, or what JSON writes as a string."""
+        """A dict; its keys are what pydantic reads from strings."""
         keys = schema.get("keys_schema", {"type": "any"})
-        found = super().dict_schema(schema)
-        if keys["type"] == "int":
-            found["propertyNames"] = {"pattern": r"^(?:0|-?[1-9][0-9]{0,17})$"}
-        elif keys["type"] not in ("str", "any"):
-            inner = self.generate_inner(keys)
-            if inner.get("type") != "string" and inner.keys().isdisjoint(("enum", "const", "$ref")):
-                raise _refuse(f"a dict with keys of type `{keys['type']}`", "Use `dict[str, ...]`")
-            found["propertyNames"] = inner
-        bounded = keys["type"] == "int" and any(key in keys for key in ("ge", "gt", "le", "lt", "multiple_of"))
-        return self._checked(schema, "the keys of a dict", found) if bounded else found
+        names, is_exact = self._names(keys)
+        least, most = schema.get("min_length"), schema.get("max_length")
+        found: dict[str, Any] = {"type": "object", "propertyNames": names}
+        if "values_schema" in schema:
+            found["additionalProperties"] = self.generate_inner(schema["values_schema"])
+        found |= {"minProperties": least} if least else {}
+        found |= {} if most is None else {"maxProperties": most}
+        # Keys of different texts may be equal.
+        is_exact = is_exact and ((least or 0) < 2 or keys["type"] in ("str", "int", "literal", "enum", "any"))
+        return found if is_exact else self._checked(schema, "the keys of a dict", found)
+
+    ordered_dict_schema = frozendict_schema = dict_schema
+
+    def counter_schema(self, schema: Any) -> dict[str, Any]:
+        """A Counter: a dict of whole numbers."""
+        return self.dict_schema({"values_schema": {"type": "int"}} | schema)
+
+    def _names(self, schema: Any) -> tuple[dict[str, Any], bool]:
+        """The keys that pydantic reads as a type, as a schema of strings; and whether it has all of the conditions."""
+        kind = schema["type"]
+        if kind == "definition-ref":
+            return self._names(self._definitions[schema["schema_ref"]])
+        if kind in ("nullable", "default"):  # JSON has no key that is null
+            return self._names(schema["schema"])
+        if kind in ("function-after", "function-before", "function-wrap"):
+            return self._names(schema["schema"])[0], False
+        if kind in ("union", "tagged-union"):
+            choices = schema["choices"].values() if kind == "tagged-union" else schema["choices"]
+            return self._any_name([one[0] if isinstance(one, tuple) else one for one in choices])
+        if kind in ("int", "float"):
+            if not self._reads_key({key: schema[key] for key in ("type", "strict") if key in schema}, "1"):
+                raise _refuse_keys(f"{kind}, from which pydantic reads no key of JSON in strict mode,")
+            inner = getattr(GenerateJsonSchema, f"{kind}_schema")(self, schema)
+            types = frozenset({"integer"} if kind == "int" else {"integer", "number"})
+            return {"type": "string", TEXT: TextLanguage(_numbers(inner, types), None)}, True
+        if kind in ("bool", "literal", "enum"):
+            values = [True, False] if kind == "bool" else schema["expected" if kind == "literal" else "members"]
+            scalars = [value.value if isinstance(value, Enum) else value for value in values]
+            texts = [one if isinstance(one, str) else json.dumps(one) for one in scalars if isinstance(one, _SCALARS)]
+            texts = [text for text in texts if self._reads_key(schema, text)]
+            if not texts:
+                raise _refuse_keys(f"{kind}, from which pydantic reads no key of JSON,")
+            return {"type": "string", "enum": texts}, True
+        if kind == "json-or-python" and schema["json_schema"]["type"] == "any":
+            return {}, True
+        inner = self.generate_inner({key: value for key, value in schema.items() if key != "ref"})
+        names, is_exact = _without_checks(inner)
+        if kind != "any" and not _is_text(names):
+            raise _refuse_keys(kind)
+        if "url" in kind and not self._reads_key(schema, f"{(schema.get('allowed_schemes') or ['http'])[0]}://a.b/"):
+            raise _refuse_keys(f"{kind} in this version of pydantic")
+        return names, is_exact
+
+    def _any_name(self, choices: list[Any]) -> tuple[dict[str, Any], bool]:
+        """The keys that pydantic reads as one of several types; those of which there are none are left out."""
+        found, refused = [], None
+        for choice in choices:
+            try:
+                found.append(self._names(choice))
+            except SchemaError as error:
+                refused = error
+        if refused is not None and not found:
+            raise refused
+        return {"anyOf": [{"type": "string", **names} for names, _ in found]}, all(is_exact for _, is_exact in found)
+
+    def _items_once(self, schema: Any) -> dict[str, Any]:
+        """A set; pydantic's items are hashed, and some that are different in JSON are equal."""
+        found: dict[str, Any] = getattr(GenerateJsonSchema, f"{schema['type']}_schema")(self, schema)
+        kind = schema.get("items_schema", {"type": "any"})["type"]
+        is_plain = kind in ("str", "int", "bool") or (kind in _HASHED and (schema.get("min_length") or 0) < 2)
+        return found if is_plain else self._checked(schema, "the items of a set", found)
+
+    set_schema = frozenset_schema = _items_once
+
+    def lax_or_strict_schema(self, schema: Any) -> dict[str, Any]:
+        """The schema of the mode that the type, or its configuration, has."""
+        is_strict = schema.get("strict", self._config.config_dict.get("strict", False))
+        found: dict[str, Any] = self.generate_inner(schema["strict_schema" if is_strict else "lax_schema"])
+        return found
+
+    def chain_schema(self, schema: Any) -> dict[str, Any]:
+        """Several steps: the first reads the JSON, the others are checked."""
+        first, *more = schema["steps"]
+        found = self.generate_inner(first)
+        return self._checked(schema, "a chain of validators", found) if more else found
+
+    def custom_error_schema(self, schema: Any) -> dict[str, Any]:
+        """A schema with a message of its own."""
+        found: dict[str, Any] = self.generate_inner(schema["schema"])
+        return found
+
+    def call_schema(self, schema: Any) -> dict[str, Any]:
+        """A named tuple (before pydantic 2.14)."""
+        function = schema["function"]
+        if not (isinstance(function, type) and issubclass(function, tuple) and hasattr(function, "_fields")):
+            raise _refuse("a call")
+        found: dict[str, Any] = super().arguments_schema(schema["arguments_schema"])
+        return found
+
+    def fraction_schema(self, schema: Any) -> dict[str, Any]:
+        """A string, as pydantic writes a Fraction; bounds are checked."""
+        return self._bounded(schema, {"type": "string", "format": "fraction"})
+
+    def generate_inner(self, schema: Any) -> Any:
+        """Any schema; some functions of pydantic decide more than its JSON schema says, unless the type says what its JSON is."""
+        inner = schema
+        while inner["type"].startswith("function-"):  # metadata of the outer one has the JSON schemas of all
+            given = inner["function"]
+            function = given.get("function") if isinstance(given, dict) else None
+            name = getattr(function, "__name__", "")
+            if name in _FUNCTIONS and function.__module__.startswith("pydantic.") and not _has_own_schema(schema):
+                return _FUNCTIONS[name](self, schema)
+            inner = inner.get("schema", _NO_FUNCTION)
+        return super().generate_inner(schema)
+
+    def _path_schema(self, schema: Any) -> dict[str, Any]:
+        """A path that exists, or does not."""
+        return self._checked(schema, "the validator of a path", {"type": "string"})
+
+    def _pattern_schema(self, schema: Any) -> dict[str, Any]:
+        """A regular expression of Python."""
+        return self._checked(schema, "a regular expression of Python", {"type": "string"})
+
+    def _bytes_pattern_schema(self, schema: Any) -> dict[str, Any]:
+        raise _refuse("`re.Pattern[bytes]`, which pydantic reads from no JSON text,", "Use `re.Pattern[str]`")
+
+    def _import_schema(self, schema: Any) -> dict[str, Any]:
+        advice = "Use a `Literal` of the names, and import what you trust"
+        raise _refuse("`ImportString`, which imports whatever module the text names,", advice)
 
     def timedelta_schema(self, schema: Any) -> dict[str, Any]:
         """A duration of years of 365 days, days and times, as pydantic writes it after ISO 8601."""
@@ -329,7 +586,7 @@ class _Generator(GenerateJsonSchema):
         found = super().tagged_union_schema(schema)
         tag = found.get("discriminator", {}).get("propertyName")
         if not isinstance(tag, str):
-            raise _refuse("a union with a discriminator that is not one field")
+            return self._checked(schema, "a discriminator", {"anyOf": found["oneOf"]})
         return {"anyOf": [{"allOf": [branch], "required": [tag]} for branch in found["oneOf"]]}
 
     def nullable_schema(self, schema: Any) -> dict[str, Any]:
@@ -360,23 +617,34 @@ class _Generator(GenerateJsonSchema):
     dataclass_field_schema = partialmethod(_field_schema, name="dataclass_field_schema")
     typed_dict_field_schema = partialmethod(_field_schema, name="typed_dict_field_schema")
 
-    def _refused_schema(self, schema: Any, kind: str) -> dict[str, Any]:
-        raise _refuse(kind)
+    def _refused_schema(self, schema: Any, kind: str, advice: str) -> dict[str, Any]:
+        raise _refuse(kind, advice)
 
 
-for _name, _kind in {
-    "complex": "a complex number",
-    "json": "`Json`",
-    "is_instance": "an arbitrary class",
-    "is_subclass": "a class as value",
-    "callable": "a callable",
-    "call": "a call",
-    "arguments": "a function's arguments",
-    "arguments_v3": "a function's arguments",
-    "custom_error": "a custom check",
-    "fraction": "a Fraction",
-    "counter": "a Counter",
-    "named_tuple": "a named tuple",
-    "missing_sentinel": "a sentinel",
-}.items():
-    setattr(_Generator, f"{_name}_schema", partialmethod(_Generator._refused_schema, kind=_kind))
+_FUNCTIONS: dict[str, Callable[[_Generator, Any], dict[str, Any]]] = {
+    "pattern_either_validator": _Generator._pattern_schema,
+    "pattern_str_validator": _Generator._pattern_schema,
+    "pattern_bytes_validator": _Generator._bytes_pattern_schema,
+    "import_string": _Generator._import_schema,
+    "validate_file": _Generator._path_schema,
+    "validate_directory": _Generator._path_schema,
+    "validate_socket": _Generator._path_schema,
+    "validate_new": _Generator._path_schema,
+}
+"""Functions of pydantic of which its JSON schema says too little."""
+
+_REFUSED = {
+    "complex": ("a complex number", "Use a model of two floats"),
+    "json": (
+        "`Json`, a JSON text inside of a string,",
+        "Use the type of what is inside: `list[int]` for `Json[list[int]]`",
+    ),
+    "is_instance": ("an arbitrary class", _ESCAPE),
+    "is_subclass": ("a class as value", "Use a `Literal` of the names of the classes"),
+    "callable": ("a callable", "Use a `Literal` of the names of the functions"),
+    "arguments": ("a function's arguments", _ESCAPE),
+    "arguments_v3": ("a function's arguments", _ESCAPE),
+    "missing_sentinel": ("a sentinel", "Use `None`, or give the field a default"),
+}
+for _name, (_kind, _advice) in _REFUSED.items():
+    setattr(_Generator, f"{_name}_schema", partialmethod(_Generator._refused_schema, kind=_kind, advice=_advice))

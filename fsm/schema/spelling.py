@@ -21,7 +21,10 @@ NUMBERS = (
     f"numbers: at most {MAX_DIGITS} digits before the point and {MAX_DIGITS} after it, "
     "exponents as in `1e5` or `1.5e-7`; no `1E5`, `-0`"
 )
-BOUNDED = f"numbers with bounds: plain digits, at most {MAX_DIGITS} after the point; no exponent, no `-0.0`"
+BOUNDED = (
+    f"numbers with bounds: at most {MAX_DIGITS} digits after the point, exponents as in `1e5` or `1.5e-7` after one digit; "
+    "no `1E5`, `10e5`, `-0.0`"
+)
 LISTED = (
     "listed numbers: as the schema writes them, or whole ones with `.0`; more zeros up to the decimals of `multipleOf`"
 )

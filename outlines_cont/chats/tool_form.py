@@ -65,14 +65,14 @@ class ArgumentForm:
     def language(self, tool: Tool, names: SpecialNames | None) -> fsm.Expression:
         """Return the language of the arguments of a tool; raise `ChatError` for a schema that says more than this form can keep."""
         schema = tool.parameters
-        odd = sorted(set(schema) - _SIMPLE - _NOTES)
+        odd = sorted({key for key, value in schema.items() if value is not None} - _SIMPLE - _NOTES)
         if odd:
             raise ChatError(
                 f"expected arguments of {tool.name!r} whose schema names its members (`properties`, `required`), for a form that writes "
                 f"them one by one, got {odd[0]!r}. Leave it out, or pass a form of JSON: `Chat(model, tool_form='hermes')`."
             )
         required, defs = (
-            set(schema.get("required", ())),
+            set(schema.get("required") or ()),
             {k: schema[k] for k in ("$defs", "definitions") if k in schema},
         )
         # The rest after each member, for a text that has members already, and for one that has none.
@@ -181,9 +181,16 @@ class ArgumentForm:
 
 def _members(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the members of an object; one that is only a reference to a definition is that."""
-    defs = {f"#/{name}/{key}": one for name in ("$defs", "definitions") for key, one in schema.get(name, {}).items()}
-    found = schema.get("properties", {}).items()
-    return {key: defs.get(str(one.get("$ref")), one) if isinstance(one, Mapping) else one for key, one in found}
+    named = ((name, schema.get(name) or {}) for name in ("$defs", "definitions"))
+    defs = {f"#/{name}/{key}": one for name, found in named for key, one in found.items()}
+    members = (schema.get("properties") or {}).items()
+    found = {key: defs.get(str(one.get("$ref")), one) if isinstance(one, Mapping) else one for key, one in members}
+    return {key: _present(one) if isinstance(one, Mapping) else one for key, one in found.items()}
+
+
+def _present(schema: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a schema without the keywords that are null in place of absent."""
+    return {key: value for key, value in schema.items() if value is not None or key in ("const", "default")}
 
 
 def _is_text(schema: Any) -> bool:

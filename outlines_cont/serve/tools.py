@@ -14,7 +14,7 @@ class Function(Strict):
 
     name: str
     description: str | None = None
-    parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
+    parameters: dict[str, Any] | None = None
     strict: bool | None = None
 
 

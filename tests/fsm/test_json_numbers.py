@@ -235,3 +235,34 @@ def test_states_of_multiples_are_alive_where_a_listed_number_begins_so(decimals:
         assert automaton.is_accepting(state) == (text in found), text
         stack += [(text + chr(byte), target) for byte, target in automaton.moves(state).items()]
     assert reached == {text[:size] for text in found for size in range(len(text) + 1)}
+
+
+BORDERS = [0, -1.5, 2, 1e-7, 5, 1e20, 1e-300, -1e-8, 1e300, 1.7e308, 5e-324, 9.99e15, 123456.789, -3e-5, 100, 0.1, 1e-323, -1.7e308]
+KINDS_OF_BOUNDS = {
+    "minimum": float.__ge__, "exclusiveMinimum": float.__gt__, "maximum": float.__le__, "exclusiveMaximum": float.__lt__,
+}  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from(list(KINDS_OF_BOUNDS)), st.sampled_from(BORDERS), min_size=1, max_size=2),
+    st.lists(st.sampled_from(BORDERS) | st.floats(-1e307, 1e307) | st.floats(-1e-300, 1e-300), max_size=9),
+    RANDOMS,
+)
+@example({"exclusiveMinimum": 0}, [5e-324, 1e-7, 1e22], Random(1))
+@example({"minimum": -1e-8, "maximum": 1e-7}, [9.9e-8, 1.1e-7, -1e-8, -1.1e-8], Random(2))
+def test_an_exponent_is_exact_within_bounds(bounds: dict[str, float], values: list[float], random: Random) -> None:
+    def is_inside(value: float) -> bool:
+        return all(KINDS_OF_BOUNDS[name](float(value), float(bound)) for name, bound in bounds.items())
+
+    try:
+        expression = json_schema({"type": "number", **bounds})
+    except EmptyLanguage:
+        return
+    text = random_text(expression.node, random, 8)
+    assert is_inside(float(text))
+    for value in values:
+        # Rounding a bound of many digits may leave out the bound itself.
+        if value and abs(value) < 1e308 and value not in bounds.values():
+            spelled = {json.dumps(value), repr(value).replace("e-0", "e-").replace("e+", "e")}
+            assert {text for text in spelled if expression.accepts(text)} == (spelled if is_inside(value) else set())

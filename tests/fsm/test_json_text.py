@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import fractions
+import ipaddress
 import json
 import re
 from pathlib import Path
@@ -23,12 +25,13 @@ ROWS = [
 ]
 TYPES: dict[str, Any] = {
     "Decimal": decimal.Decimal, "HttpUrl": pydantic.HttpUrl, "AnyUrl": pydantic.AnyUrl, "datetime": datetime.datetime,
+    "IPv4Network": ipaddress.IPv4Network, "Fraction": fractions.Fraction,
     "NaiveDatetime": pydantic.NaiveDatetime, "timedelta": datetime.timedelta,
 }  # fmt: skip
 
 
 def test_the_tables_are_found() -> None:
-    assert len(ROWS) == 23
+    assert len(ROWS) == 25
     assert {len(row) for row in ROWS} == {3}
 
 

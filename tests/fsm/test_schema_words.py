@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -368,8 +369,37 @@ def test_a_tool_is_unwrapped_and_refused_as_a_schema(tool: dict[str, Any], point
         fsm.json_schema(json.dumps(tool))
 
 
-@pytest.mark.parametrize("tool", [{"type": "function", "function": {"name": "f"}}, {"type": "function", "name": "f", "parameters": None}])
-def test_a_function_of_openai_without_parameters_has_no_arguments(tool: dict[str, Any]) -> None:
+FORMS_OF_TOOLS: list[Callable[[Any], dict[str, Any]]] = [
+    lambda schema: {"type": "function", "function": {"name": "f", "parameters": schema}},
+    lambda schema: {"type": "function", "name": "f", "parameters": schema},
+    lambda schema: {"name": "f", "parameters": schema},
+    lambda schema: {"name": "f", "input_schema": schema},
+    lambda schema: {"type": "custom", "name": "f", "input_schema": schema},
+    lambda schema: {"name": "f", "inputSchema": schema, "annotations": None},
+]
+
+
+@pytest.mark.parametrize("form", FORMS_OF_TOOLS)
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {}, {"$schema": "http://json-schema.org/draft-07/schema#"}, {"type": None}, {"type": ["object", "null"]}, {"description": "x"},
+        {"properties": {"a": {"type": "integer"}}}, {"$ref": "#/$defs/a", "$defs": {"a": {"properties": {"a": True}}}},
+        {"$ref": "#/definitions/a", "definitions": {"a": True}, "$schema": "http://json-schema.org/draft-07/schema#"},
+        {"anyOf": [{"type": "object"}, {"type": "string"}]},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_arguments_are_an_object(form: Callable[[Any], dict[str, Any]], schema: dict[str, Any]) -> None:
+    expression = fsm.json_schema(fsm.tool_schema(form(schema)))
+    assert [text for text in ('{"a": 1}', "{}", "1", '"a"', "null", "[]") if expression.accepts(text)] == ['{"a": 1}', "{}"]
+
+
+@pytest.mark.parametrize(
+    "tool", [{"type": "function", "function": {"name": "f"}}, {"type": "function", "name": "f"}, {"name": "f", "description": None},
+             *(form(None) for form in FORMS_OF_TOOLS)], ids=str
+)  # fmt: skip
+def test_a_tool_without_a_schema_has_no_arguments(tool: dict[str, Any]) -> None:
     expression = fsm.json_schema(fsm.tool_schema(tool))
     assert expression.accepts("{}")
     assert not expression.accepts('{"a": 1}')
@@ -384,7 +414,9 @@ def test_a_function_of_openai_without_parameters_has_no_arguments(tool: dict[str
         ({"type": "web_search_20250305", "name": "web_search"}, "a tool that the service runs has none"),
         ({"type": "json_schema", "json_schema": {"name": "f"}}, "looked for under"),
         ({"name": "f", "input_schema": "text"}, "expected a schema there in Anthropic's form of a tool, received 'text'"),
-        ({"name": "f", "inputSchema": None}, "expected a schema there in MCP's form"),
+        ({"name": "f", "inputSchema": []}, "expected a schema there in MCP's form"),
+        ({"name": "f", "inputSchema": {"type": "string"}}, "expected 'object', as arguments are one, received 'string'"),
+        ({"name": "f", "parameters": {"type": ["array", "null"]}}, "expected 'object', as arguments are one"),
         ({}, "received the keys (none)"),
     ],
     ids=str,
@@ -393,6 +425,25 @@ def test_what_is_no_tool_is_refused(tool: Any, problem: str) -> None:
     with pytest.raises(SchemaError) as caught:
         fsm.tool_schema(tool)
     assert problem in str(caught.value)
+
+
+@pytest.mark.parametrize("keyword", ["required", "properties", "enum", "items", "pattern", "minimum", "anyOf", "$ref", "format", "not"])
+def test_a_keyword_that_is_null_counts_as_absent_and_the_report_says_so(keyword: str) -> None:
+    for schema, pointer in (
+        ({"type": "object", keyword: None}, "#/"),
+        ({"additionalProperties": {keyword: None}}, "#/additionalProperties/"),
+    ):
+        expression = fsm.json_schema(fsm.tool_schema({"name": "f", "parameters": schema}))
+        assert expression.accepts('{"a": 1}')
+        notes = [line.note for line in expression.report if line.pointer == f"{pointer}{keyword}"]
+        assert notes == ["null, read as if the keyword were absent"]
+        with pytest.raises(SchemaError, match="is null"):
+            fsm.json_schema(schema, strict=True)
+
+
+def test_a_null_that_is_a_value_is_one() -> None:
+    assert fsm.json_schema({"const": None, "default": None}, strict=True).accepts("null")
+    assert fsm.json_schema({"enum": [None]}).accepts("null")
 
 
 NAMED = {"name": "f", "inputSchema": {}}

@@ -158,6 +158,7 @@ def _changed_in(dialect: Dialect) -> frozenset[str]:
     return changed | ({"type", "divisibleBy", "extends", "disallow"} if dialect is DRAFT_3 else set())
 
 
+_OLDER = frozenset({"dependencies", "divisibleBy", "extends", "disallow"})
 _CHANGED = {dialect.name: _changed_in(dialect) for dialect in DIALECTS}
 
 
@@ -313,7 +314,7 @@ class Document:
         scope = None if scope is None else self.resources.inside(schema, scope)
         dialect = self.dialect if scope is None else scope.dialect
         if known is None:
-            known = self._without_ignored(in_latest_words(schema, dialect), place)
+            known = self._without_ignored(in_latest_words(self._without_nulls(schema, place), dialect), place)
             if known is not schema:
                 self._remark_older_words(place, dialect)
             self._normalized[id(schema)] = self._normalized[id(known)] = known
@@ -321,6 +322,19 @@ class Document:
         if scope is not None and known is not schema and scope.root == id(schema):  # an identifier is applied once
             scope = replace(scope, root=id(known))
         return place if known is schema and scope is place.scope else place._replace(schema=known, scope=scope)
+
+    def _without_nulls(self, schema: dict[str, Any], place: Place) -> dict[str, Any]:
+        """The schema without keywords that are null and cannot be, as serializers of other languages write absent ones."""
+        if None not in schema.values():
+            return schema
+        absent = [name for name, value in schema.items() if value is None and name in KEYWORDS.never_null | _OLDER]
+        for name in absent:
+            if self._is_strict:
+                raise SchemaError(
+                    f"`{name}` is null, which counts as absent only without `strict`. Leave it out", place.at(name)
+                )
+            self._remark(place, name, "null, read as if the keyword were absent", is_suspect=False)
+        return {name: value for name, value in schema.items() if name not in absent}
 
     def _without_ignored(self, schema: Schema, place: Place) -> Schema:
         """The schema without keywords whose values reject nothing here, such as an unknown `format`."""

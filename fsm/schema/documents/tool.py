@@ -24,13 +24,13 @@ class _Form:
         name: for messages.
         kind: the value of `type` in the wrapper, which may be absent; not a type of JSON.
         path: the keys that lead to the schema.
-        has_optional_schema: whether the schema may be absent: a function without arguments.
+        is_tool: whether the schema is that of arguments, which are an object; without it there are none.
     """
 
     name: str
     kind: str
     path: tuple[str, ...]
-    has_optional_schema: bool = False
+    is_tool: bool = True
 
     @property
     def pointer(self) -> str:
@@ -42,17 +42,20 @@ class _Form:
         around = value.get(self.path[0]) if len(self.path) == 2 else value
         if value.get("type", self.kind) != self.kind or not isinstance(around, dict):
             return False
-        is_function = self.has_optional_schema and "type" in value and isinstance(around.get("name"), str)
+        is_function = self.kind == "function" and "type" in value and isinstance(around.get("name"), str)
         return self.path[-1] in around or is_function
 
 
 _FORMS = (
-    _Form("OpenAI's form of a tool", "function", ("function", "parameters"), True),
-    _Form("OpenAI's form of a response format", "json_schema", ("json_schema", "schema")),
+    _Form("OpenAI's form of a tool", "function", ("function", "parameters")),
+    _Form("OpenAI's form of a response format", "json_schema", ("json_schema", "schema"), is_tool=False),
     _Form("Anthropic's form of a tool", "custom", ("input_schema",)),
     _Form("MCP's form of a tool", "", ("inputSchema",)),
-    _Form("OpenAI's form of a tool", "function", ("parameters",), True),
-    _Form("OpenAI's form of a response format", "json_schema", ("schema",)),
+    _Form("OpenAI's form of a tool", "function", ("parameters",)),
+    _Form("OpenAI's form of a response format", "json_schema", ("schema",), is_tool=False),
+)
+_BESIDE_SCHEMA = (
+    "name title description strict annotations cache_control input_examples outputSchema icons _meta execution"
 )
 _OTHERS = "parametersJsonSchema response_format responseFormat jsonSchema toolSpec functionDeclarations tools"
 
@@ -63,22 +66,50 @@ def tool_schema(tool: dict[str, Any]) -> dict[str, Any]:
     It accepts the tools of OpenAI (`{"type": "function", "function": {"parameters": ...}}`, `{"type": "function", "parameters": ...}`,
     `{"name", "parameters"}`), its response formats (`{"type": "json_schema", "json_schema": {"schema": ...}}`, `{"type":
     "json_schema", "schema": ...}`, `{"name", "schema"}`), the tools of Anthropic (`{"name", "input_schema"}`) and of MCP (`{"name",
-    "inputSchema"}`). A function of OpenAI without `parameters` has no arguments.
+    "inputSchema"}`). Arguments are an object, always: a schema without `type` is that of an object, and without a schema (absent or null)
+    there are no arguments.
 
     Raises:
-        SchemaError: it has none of these forms, or no schema where one should be.
+        SchemaError: it has none of these forms, or no schema where one should be, or arguments that are no object.
     """
     form = _form_of(tool) if isinstance(tool, dict) else None
+    if form is None and _has_no_schema(tool):
+        return dict(_NO_ARGUMENTS)
     if form is None:
         raise SchemaError(
             f"expected one tool of OpenAI, Anthropic or MCP as a dict, or a response format; {_received(tool)}"
         )
     schema = _at(tool, form.path)
-    if schema is None and form.has_optional_schema:
+    if schema is None and form.is_tool:
         return dict(_NO_ARGUMENTS)
     if not isinstance(schema, dict):
         raise expected(f"a schema there in {form.name}", schema, form.pointer, "Correct the tool")
-    return schema
+    return _of_objects(schema, form.pointer) if form.is_tool else schema
+
+
+def _has_no_schema(tool: object) -> bool:
+    """Whether a value is the description of a tool without arguments, in the form of Anthropic or MCP."""
+    return (
+        isinstance(tool, dict)
+        and isinstance(tool.get("name"), str)
+        and tool.keys() <= {*_BESIDE_SCHEMA.split()}
+        and _is_bare(tool)
+    )
+
+
+def _of_objects(schema: dict[str, Any], pointer: str) -> dict[str, Any]:
+    """The schema of arguments, with the type that they have."""
+    named = schema.get("type")
+    names = named if isinstance(named, list) else [named]
+    if named is not None and "object" not in names and "any" not in names:
+        raise expected("'object', as arguments are one", named, f"{pointer}/type", "Put the value into a property")
+    if named == "object":
+        return schema
+    if schema.get("$ref") is None:
+        return {**schema, "type": "object"}
+    below = schema.get("allOf") or []
+    rest = {key: value for key, value in schema.items() if key != "$ref"}
+    return {**rest, "type": "object", "allOf": [{"$ref": schema["$ref"]}, *below]}
 
 
 def _form_of(value: Mapping[str, Any]) -> _Form | None:

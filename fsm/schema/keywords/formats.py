@@ -84,6 +84,31 @@ def hostname() -> Node:
     return nodes.concat(first, nodes.repeat(nodes.concat(matched(r"\."), further), 0, 7))
 
 
+def _ipv4_network() -> str:
+    """IPv4 networks: the bits after those of the prefix are zero; an address without a prefix is a network, too."""
+    found = [rf"{_IPV4}(?:/32)?"]
+    for prefix in range(32):
+        whole, bits = divmod(prefix, 8)
+        part = "|".join(map(str, range(0, 256, 1 << (8 - bits))))
+        found.append(rf"(?:{_OCTET}\.){{{whole}}}(?:{part})(?:\.0){{{3 - whole}}}/{prefix}")
+    return f"(?:{'|'.join(found)})"
+
+
+def _ipv6_network() -> str:
+    """IPv6 networks, with `::` for all groups after those of the prefix, or earlier; an address without a prefix is one, too."""
+    rest = ""
+    for groups in reversed(range(8)):  # what may follow so many groups, each with a colon
+        start, zeros = ":" if groups else "::", ":0" * (7 - groups)
+        ends = [f"(?:{start}|0{zeros})/(?:{'|'.join(map(str, range(16 * groups, 129)))})"]
+        for bits in range(1, 16):  # of a group that the prefix cuts; zeros before it may be left out
+            digits, cut = divmod(bits, 4)
+            last = f"[{''.join(f'{digit:x}' for digit in range(0, 16, 1 << (4 - cut)))}]" if cut else ""
+            group = f"{_HEX}{{{0 if cut else 1},{digits}}}{last}{'0' * (4 - digits - bool(cut))}"
+            ends.append(f"{group}{f'(?:::|{zeros})' if zeros else ''}/{16 * groups + bits}")
+        rest = f"(?:{'|'.join([*ends, f'{_HEX}{{1,4}}:{rest}'] if rest else ends)})"
+    return f"(?:{_IPV6}(?:/128)?|{rest})"
+
+
 _ATOM = rf"[{ALPHANUMERIC}!#$%&'*+\-/=?^_`{{|}}~]{{1,20}}"
 _EMAIL = (
     rf'(?:{_ATOM}(?:\.{_ATOM}){{0,2}}|"(?:[ !#-\[\]-~]|\\[ -~]){{0,31}}")'
@@ -244,6 +269,9 @@ OUR_FORMATS: dict[str, str | Callable[[], Node]] = {
     "x-base64url": _base64(r"\-_"),
     "x-ipv4-interface": rf"{_IPV4}(?:/(?:\d|[12]\d|3[0-2]))?",
     "x-ipv6-interface": rf"{_IPV6}(?:/(?:\d|[1-9]\d|1[01]\d|12[0-8]))?",
+    "x-ipv4-network": _ipv4_network(),
+    "x-ipv6-network": _ipv6_network(),
+    "x-fraction": r"(?:0|-?[1-9]\d{0,39})(?:/[1-9]\d{0,39})?",
 }
 """Formats of Python types, see `model.py`."""
 STRING_FORMATS = FORMATS | OPENAPI_FORMATS | OUR_FORMATS
@@ -257,6 +285,8 @@ SPELLINGS = {
     "byte": "`byte`: padded, the unused bits zero",
     "x-mailbox": "e-mail addresses: letters, digits, single dots and hyphens, a host name that is public",
     "x-clock": "times: no offset, at most 6 digits of a fraction",
+    "x-ipv6-network": "IPv6 networks: `::`, if any, where the zeros after the prefix begin",
+    "x-fraction": "fractions: at most 40 digits before the `/` and after it",
     "x-local-date-time": "times of a day: no offset, at most 6 digits of a fraction",
 }
 """By format, a sentence on what it allows and the term leaves out."""

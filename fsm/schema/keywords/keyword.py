@@ -250,6 +250,7 @@ class Registry(dict[str, Keyword]):
         self.annotations = self._with_role(Role.ANNOTATION)
         self.enforced = frozenset(self) - self.annotations
         self.checks = {name: self[name].shape.check for name in self.enforced}
+        self.never_null = self._those(lambda one: not one.shape.fits(None))
         self.listing = self._with_role(Role.VALUES)
         self.assertions = self._with_role(Role.ASSERTION)
         self.own = self.assertions | self.listing  # they constrain the value itself

@@ -130,10 +130,19 @@ ANNOTATIONS = (
 
 @dataclass(frozen=True, slots=True)
 class TextLanguage:
-    """The strings of a Python type, without quotes, as a term, and a sentence for the report on what it leaves out."""
+    """The strings of a Python type, without quotes, as a term, and a sentence for the report on what it leaves out.
+
+    It is never copied: pydantic copies the schemas of definitions deeply, and a term is shared.
+    """
 
     node: Node
-    spelling: str
+    spelling: str | None
+
+    def __copy__(self) -> TextLanguage:
+        return self
+
+    def __deepcopy__(self, memo: object) -> TextLanguage:
+        return self
 
 
 def _check_language(value: object, pointer: str) -> None:

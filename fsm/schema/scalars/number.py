@@ -1,12 +1,13 @@
 """`number_node`: the JSON numbers that satisfy all keywords and formats of some places, as a range of digits, or
 multiples in a range. `json.loads` reads every text of the language, and none with a point or an exponent overflows a double; with a
-bound or a divisor a number has no exponent. Left to checks (`NotRegular`): divisors with more than 14 decimals, unless bounds leave few
+divisor a number has no exponent. Left to checks (`NotRegular`): divisors with more than 14 decimals, unless bounds leave few
 multiples, and more than three negated divisors.
 
 - an integer (`type: integer`) is `0`, or an optional `-` and at most 40 digits without a leading zero; never `-0`, `1.0` or `1e3`;
 - a number is an integer, or an optional `-`, an integer part as above, then a fraction of 1 to 40 digits, an exponent (`e`, an optional
   sign), or both. A positive exponent is at most 307 after one digit and 99 after more, a negative one has at most three digits. `-0.0`
   belongs to it, `-0` does not;
+- with a bound a number has an exponent only after one digit other than zero before the point, of which none is too small for a double;
 - with a bound or a divisor zero has no sign; a bound of more than 40 digits allows as many digits as it has;
 - with a divisor a number has at most as many decimals as the divisor is written with, at least one: `multipleOf: 0.01` allows `9.9`,
   `9.90` and `10.00`, `multipleOf: 2` allows `4` and `4.0`. The same applies to a listed number (`const: 10` allows `10.0`);
@@ -272,7 +273,8 @@ def _decimals(demand: Demand) -> int | None:
 def _in_decimals(demand: Demand, decimals: int | None) -> Node:
     """The numbers that satisfy a demand, with at most so many decimals; None: of bounds only."""
     if decimals is None:
-        return ranges.between(demand.low, demand.high)
+        low, high = demand.low, demand.high
+        return nodes.alternation((ranges.between(low, high), ranges.with_exponent(low, high)))
     unit = Fraction(1, 10**decimals)
     step = unit if demand.divisor is None else demand.divisor
     if (unit / step).denominator == 1 and not demand.not_divisors:
@@ -344,9 +346,18 @@ def number_texts(values: Iterable[Any], decimals: int | None) -> dict[Decimal, l
             short = repr(value if isinstance(value, float) else float(decimal))
             short = short if Decimal(short) == decimal else plain(decimal)
         found = texts.setdefault(decimal, [])
-        more = () if "e" in short or decimals is None else spellings(decimal, max(decimals, decimals_of(decimal), 1))
+        is_short = "e" in short or decimals is None
+        more = [] if is_short else spellings(decimal, max(decimals or 0, decimals_of(decimal), 1))
+        if isinstance(value, float) and decimals is not None:
+            more += _exponent_spellings(repr(value))
         found += [text for text in (short.encode(), *more) if text not in found]
     return texts
+
+
+def _exponent_spellings(text: str) -> list[bytes]:
+    """The spellings of a float that Python prints with an exponent: `1e-07` and `1e-7`, `1e+22` and `1e22`."""
+    digits, _, exponent = text.partition("e")
+    return [text.encode(), f"{digits}e{int(exponent)}".encode()] if exponent else []
 
 
 def is_whole(value: Decimal) -> bool:

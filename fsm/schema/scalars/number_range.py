@@ -2,6 +2,9 @@
 as many digits before the point as a bound are compared with it digit by digit (state: equal so far to the lower bound, the upper, both,
 neither); numbers of lengths in between need no comparison. The number of decimals is bounded, and that of digits where no bound does it.
 
+`with_exponent`: those in a range that have an exponent, one digit other than zero before the point, as a writer of doubles spells small and
+large ones; digits and exponent are compared with those of the bounds.
+
 `multiples`: the numbers in a range that are multiples of a decimal step (`9.9`, `9.90` and `10` for 0.05), of no denied step, and not
 excluded, as JSON text. All numbers are counted in units of the last decimal. A state is what was read: the number of digits before the
 point, that of decimals, and the number itself, or the least one that continues in the same way. Whether some text completes it is counted,
@@ -18,7 +21,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from decimal import Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from fractions import Fraction
 from functools import lru_cache
 from itertools import combinations
@@ -115,6 +118,63 @@ def _between(low: Bound | None, high: Bound | None, decimals: int, room: int | N
         most = None if low is None else Bound(low.value.copy_negate(), low.inclusive)
         parts.append(nodes.concat(MINUS, _magnitudes(least, most, decimals, room)))
     return nodes.alternation(parts)
+
+
+_LEAST_DOUBLE = Bound(Decimal("5e-324"), True)  # what is smaller may be read as zero
+_BEYOND_DOUBLES = Bound(Decimal("1e308"), False)
+
+
+@lru_cache(maxsize=1_000)
+def with_exponent(low: Bound | None, high: Bound | None) -> Node:
+    """The numbers in a range, except zero, as `1.5e-7`: no double overflows, and none is read as zero.
+
+    Cost: linear in the digits of the bounds, once per range.
+    """
+    parts = [_scientific(higher(low, _LEAST_DOUBLE), lower(high, _BEYOND_DOUBLES))]
+    least = None if high is None else Bound(high.value.copy_negate(), high.inclusive)
+    most = None if low is None else Bound(low.value.copy_negate(), low.inclusive)
+    parts.append(nodes.concat(MINUS, _scientific(higher(least, _LEAST_DOUBLE), lower(most, _BEYOND_DOUBLES))))
+    return nodes.alternation(parts)
+
+
+def _scientific(low: Bound, high: Bound) -> Node:
+    """Unsigned numbers from `low`, above zero, to `high`: for the exponents of the bounds the digits are compared, too."""
+    if low.value > high.value:
+        return EMPTY
+    first, last = low.value.adjusted(), high.value.adjusted()
+    start, end = (Bound(bound.value.scaleb(-at, _EXACT), bound.inclusive) for bound, at in ((low, first), (high, last)))
+    if first == last:
+        return nodes.concat(_all_magnitudes(start, end, MAX_DIGITS), _exponents(first, last))
+    parts = (
+        nodes.concat(_same_length(start, None, 1, MAX_DIGITS), _exponents(first, first)),
+        nodes.concat(nodes.concat(NONZERO, fraction(MAX_DIGITS)), _exponents(first + 1, last - 1)),
+        nodes.concat(_all_magnitudes(_FROM_ONE, end, MAX_DIGITS), _exponents(last, last)),
+    )
+    return nodes.alternation(parts)
+
+
+_EXACT = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
+_FROM_ONE = Bound(Decimal(1), True)
+
+
+def _exponents(first: int, last: int) -> Node:
+    """An `e` and a whole number in a range; `e+22` and `e-07` are spellings of Python and others."""
+    if first > last:
+        return EMPTY
+    parts = []
+    if last >= 0:
+        sign = nodes.optional(nodes.literal(b"+"))
+        parts.append(nodes.concat(sign, _padded(max(first, 0), last)))
+    if first < 0:
+        parts.append(nodes.concat(MINUS, _padded(max(-last, 1), -first)))
+    return nodes.concat(nodes.literal(b"e"), nodes.alternation(parts))
+
+
+def _padded(first: int, last: int) -> Node:
+    """Whole numbers in a range; a single digit may have a zero before it."""
+    some = _all_magnitudes(Bound(Decimal(first), True), Bound(Decimal(last), True), 0)
+    single = nodes.byte_range(0x30 + first, 0x30 + min(last, 9)) if first < 10 else EMPTY
+    return nodes.alternation((some, nodes.concat(ZERO, single)))
 
 
 def _split(value: Decimal) -> tuple[str, str]:
