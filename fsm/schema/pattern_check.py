@@ -1,0 +1,216 @@
+r"""`FoundPattern`, `PatternKeyword`, `KeyPatterns`: patterns inside checks, as this package reads ECMA-262. The validator `jsonschema-rs`
+reads another dialect (its `.` matches a carriage return), so it gets only patterns that every dialect reads equally (`is_plain`).
+
+Other texts are matched by a lazy DFA where the pattern is regular, else by backtracking (`fsm.pattern.ecma_matcher`), at most a number of
+steps; then `BudgetExceeded` is raised. Of `patternProperties`, which the validator has to know for `additionalProperties` and
+`unevaluatedProperties`, a pattern is written with sets of characters alone, or, where it has lookarounds, back-references or high
+counts, as the list of the keys of the value in which it is found.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from contextvars import ContextVar
+from functools import lru_cache
+from typing import Any
+from urllib.parse import unquote
+
+from fsm.automaton.lazy_dfa import Automaton
+from fsm.errors import BudgetExceeded, NotRegular, SchemaError
+from fsm.pattern import postfix
+from fsm.pattern.ecma_matcher import EcmaMatcher
+from fsm.pattern.ecma_pattern import ecma_search, instructions
+from fsm.schema.keywords.keyword import KEYWORDS
+from fsm.schema.keywords.place import escape
+from fsm.terms.characters import utf8
+
+MAX_STATES = 50_000  # of a DFA, which is then given up for backtracking
+_MAX_PLAIN = 2_000  # characters, and counts, of what is left to the validator
+_MAX_GROUPS = 50
+_MAX_COUNT = 50
+_NEVER = r"[^\u{0}-\u{10ffff}]"
+
+_PLAIN = re.compile(
+    r"""(?:
+        [^\\^$.*+?()\[\]{}|]
+        | \\[\\^$.*+?()\[\]{}|/]
+        | \(\?: | [()|^$]
+        | \[\^?(?:(?!&&|--|~~)[^\\\[\]^]|\\[\\\]\[^-])(?:(?!&&|--|~~)[^\\\[\]]|\\[\\\]\[^-])*\]
+        | [*+?]\??(?![*+?{])
+        | \{[0-9]{1,2}(?:,[0-9]{0,2})?\}\??(?![*+?{])
+    )*""",
+    re.VERBOSE,
+)
+
+_UNDECIDED: ContextVar[BudgetExceeded | None] = ContextVar("undecided pattern", default=None)
+"""The first pattern that could not be decided in the current validation."""
+
+
+def is_plain(pattern: str) -> bool:
+    """Whether all dialects read a pattern equally: it has plain characters, groups, sets and small counts."""
+    if len(pattern) > _MAX_PLAIN or pattern.count("(") > _MAX_GROUPS or "(?" in pattern.replace("(?:", ""):
+        return False
+    return _PLAIN.fullmatch(pattern) is not None
+
+
+@lru_cache(maxsize=256)
+def found_pattern(pattern: str) -> FoundPattern:
+    """The pattern, kept."""
+    return FoundPattern(pattern)
+
+
+class FoundPattern:
+    """One pattern, to be found in texts."""
+
+    def __init__(self, pattern: str) -> None:
+        self._pattern = pattern
+        self._automaton: Automaton | None = None
+        self._matcher: EcmaMatcher | None = None
+        try:
+            self._automaton = Automaton(ecma_search(pattern, utf8), max_states=MAX_STATES)
+        except NotRegular:
+            self._matcher = EcmaMatcher(pattern)
+
+    def is_in(self, text: str) -> bool:
+        """True where it is found.
+
+        Raises:
+            BudgetExceeded: that takes too many steps of backtracking.
+        """
+        if self._automaton is not None:
+            try:
+                return self._automaton.accepts(text.encode(errors="surrogatepass"))
+            except BudgetExceeded:
+                self._automaton = None
+        self._matcher = self._matcher or EcmaMatcher(self._pattern)
+        return self._matcher.found_in(text)
+
+
+class PatternKeyword:
+    """The keyword `pattern` as the validator calls it: the class is the factory, an instance one pattern in a schema."""
+
+    def __init__(self, parent: Any, pattern: Any, path: Any) -> None:
+        self._pattern = pattern
+
+    def validate(self, instance: Any) -> None:
+        """Raise `ValueError` where a text does not match."""
+        try:
+            if not isinstance(instance, str) or found_pattern(self._pattern).is_in(instance):
+                return
+        except BudgetExceeded as error:
+            _UNDECIDED.set(_UNDECIDED.get() or error)
+        raise ValueError(f"{instance!r} does not match {self._pattern!r}")
+
+
+def is_valid(validator: Any, value: Any) -> bool:
+    """True when `value` is valid.
+
+    Raises:
+        BudgetExceeded: a pattern could not be decided.
+    """
+    _UNDECIDED.set(None)
+    answer = bool(validator.is_valid(value))
+    error = _UNDECIDED.get()
+    if error is not None:
+        raise error
+    return answer
+
+
+class KeyPatterns:
+    """The patterns of `patternProperties` in some schemas that the validator would read in its own way.
+
+    Attributes:
+        listed: those that are written as the list of the keys in which they are found.
+    """
+
+    def __init__(self, schemas: Iterable[Any]) -> None:
+        found = dict.fromkeys(
+            pattern for schema in schemas for pattern in _patterns_of_keys(schema) if not is_plain(pattern)
+        )
+        # The end of each, which never matches, makes it differ from all others.
+        self._written = {pattern: (_in_sets(pattern), f"|$a{{{number}}}") for number, pattern in enumerate(found, 1)}
+        self.listed = [pattern for pattern, (text, _) in self._written.items() if text is None]
+
+    def for_value(self, value: Any) -> dict[str, str]:
+        """How each pattern is written to validate a value."""
+        keys = sorted(set(_keys(value))) if self.listed else []
+        return {pattern: (text or _one_of(pattern, keys)) + end for pattern, (text, end) in self._written.items()}
+
+
+def with_written_keys(schema: dict[str, Any], written: dict[str, str]) -> None:
+    """Change the key patterns of one schema object, and the pointer of its reference, in place."""
+    members = schema.get("patternProperties")
+    if isinstance(members, dict):
+        schema["patternProperties"] = {written.get(pattern, pattern): below for pattern, below in members.items()}
+    reference = schema.get("$ref")
+    if isinstance(reference, str) and "/patternProperties/" in reference:
+        base, _, pointer = reference.partition("#")
+        by_token = {escape(pattern): escape(text) for pattern, text in written.items()}
+        tokens = pointer.split("/")
+        for place in range(1, len(tokens)):
+            if tokens[place - 1] == "patternProperties":
+                tokens[place] = by_token.get(unquote(tokens[place]), tokens[place])
+        schema["$ref"] = f"{base}#{'/'.join(tokens)}"
+
+
+def _patterns_of_keys(root: Any) -> Iterator[str]:
+    for schema in KEYWORDS.schemas_inside(root):
+        members = schema.get("patternProperties")
+        if isinstance(members, dict):
+            yield from members
+
+
+def _keys(value: Any) -> Iterator[str]:
+    todo = [value]
+    while todo:
+        part = todo.pop()
+        if isinstance(part, dict):
+            yield from part
+            todo += part.values()
+        elif isinstance(part, list):
+            todo += part
+
+
+def _one_of(pattern: str, keys: list[str]) -> str:
+    found = ["".join(map(_code, key)) for key in keys if found_pattern(pattern).is_in(key)]
+    return f"^(?:{'|'.join(found)})$" if found else _NEVER
+
+
+def _code(character: str) -> str:
+    return rf"\u{{{ord(character):x}}}"
+
+
+class _NotInSets(Exception):
+    """A pattern has parts that sets of characters do not express."""
+
+
+@lru_cache(maxsize=1024)
+def _in_sets(pattern: str) -> str | None:
+    """A pattern in words that all dialects read equally; None where it has lookarounds, back-references or high counts, or is malformed."""
+    if pattern.count("(") > _MAX_GROUPS:
+        return None
+    try:
+        return postfix.evaluated(instructions(pattern), _leaf_in_sets, _combined_in_sets)
+    except (_NotInSets, SchemaError):
+        return None
+
+
+def _leaf_in_sets(leaf: Any) -> str:
+    if isinstance(leaf, postfix.Text):
+        return "".join(map(_code, leaf.text))
+    if isinstance(leaf, postfix.Character):
+        return f"[{''.join(f'{_code(chr(a))}-{_code(chr(b))}' for a, b in leaf.ranges)}]" if leaf.ranges else _NEVER
+    if isinstance(leaf, postfix.Assert):
+        return "^" if leaf.anchor is postfix.Anchor.TEXT_START else "$"
+    raise _NotInSets
+
+
+def _combined_in_sets(step: postfix.Combination, parts: list[str]) -> str:
+    if isinstance(step, postfix.Join):
+        return "".join(parts) if len(parts) == 1 else f"(?:{''.join(parts)})"
+    if isinstance(step, postfix.Choose):
+        return f"(?:{'|'.join(parts)})"
+    if isinstance(step, postfix.Loop) and max(step.lo, step.hi or 0) <= _MAX_COUNT:
+        return f"(?:{parts[0]}){{{step.lo},{'' if step.hi is None else step.hi}}}"
+    raise _NotInSets
