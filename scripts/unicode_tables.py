@@ -94,12 +94,10 @@ put('equal', 'in_case', '|', [...classes.keys()].sort((a, b) => a - b).map((firs
 """
 
 
-def lines() -> Iterator[str]:
-    """Yield the lines of the file; some seconds."""
-    tables = json.dumps([CATEGORIES, SCRIPTS, BINARY])
-    yield from subprocess.run(
-        ["node", "-e", _NODE, tables], check=True, capture_output=True, text=True
-    ).stdout.splitlines()
+def lines(categories: str = CATEGORIES, scripts: str = SCRIPTS, binary: str = BINARY) -> Iterator[str]:
+    """Yield the lines of the file for some properties; for all, in some seconds."""
+    command = ["node", "-e", _NODE, json.dumps([categories, scripts, binary])]
+    yield from subprocess.run(command, check=True, capture_output=True, text=True).stdout.splitlines()
 
 
 if __name__ == "__main__":

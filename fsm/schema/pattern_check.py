@@ -3,8 +3,8 @@ reads another dialect (its `.` matches a carriage return), so it gets only patte
 
 Other texts are matched by a lazy DFA where the pattern is regular, else by backtracking (`fsm.pattern.ecma_matcher`), at most a number of
 steps; then `BudgetExceeded` is raised. Of `patternProperties`, which the validator has to know for `additionalProperties` and
-`unevaluatedProperties`, a pattern is written with sets of characters alone, or, where it has lookarounds, back-references or high
-counts, as the list of the keys of the value in which it is found.
+`unevaluatedProperties`, a pattern is written in such words (`.` as a set), or else as the list of the keys of the value in which it is
+found.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from typing import Any
 from urllib.parse import unquote
 
 from fsm.automaton.lazy_dfa import Automaton
-from fsm.errors import BudgetExceeded, NotRegular, SchemaError
-from fsm.pattern import postfix
+from fsm.errors import BudgetExceeded, NotRegular
 from fsm.pattern.ecma_matcher import EcmaMatcher
-from fsm.pattern.ecma_pattern import ecma_search, instructions
+from fsm.pattern.ecma_pattern import ecma_search
 from fsm.schema.keywords.keyword import KEYWORDS
 from fsm.schema.keywords.place import escape
 from fsm.terms.characters import utf8
@@ -28,8 +27,7 @@ from fsm.terms.characters import utf8
 MAX_STATES = 50_000  # of a DFA, which is then given up for backtracking
 _MAX_PLAIN = 2_000  # characters, and counts, of what is left to the validator
 _MAX_GROUPS = 50
-_MAX_COUNT = 50
-_NEVER = r"[^\u{0}-\u{10ffff}]"
+_NEVER = "$a"
 
 _PLAIN = re.compile(
     r"""(?:
@@ -129,13 +127,18 @@ class KeyPatterns:
             pattern for schema in schemas for pattern in _patterns_of_keys(schema) if not is_plain(pattern)
         )
         # The end of each, which never matches, makes it differ from all others.
-        self._written = {pattern: (_in_sets(pattern), f"|$a{{{number}}}") for number, pattern in enumerate(found, 1)}
+        self._written = {
+            pattern: (_in_plain_words(pattern), f"|$a{{{number}}}") for number, pattern in enumerate(found, 1)
+        }
         self.listed = [pattern for pattern, (text, _) in self._written.items() if text is None]
 
     def for_value(self, value: Any) -> dict[str, str]:
         """How each pattern is written to validate a value."""
         keys = sorted(set(_keys(value))) if self.listed else []
-        return {pattern: (text or _one_of(pattern, keys)) + end for pattern, (text, end) in self._written.items()}
+        return {
+            pattern: (_one_of(pattern, keys) if text is None else text) + end
+            for pattern, (text, end) in self._written.items()
+        }
 
 
 def with_written_keys(schema: dict[str, Any], written: dict[str, str]) -> None:
@@ -173,44 +176,27 @@ def _keys(value: Any) -> Iterator[str]:
 
 
 def _one_of(pattern: str, keys: list[str]) -> str:
-    found = ["".join(map(_code, key)) for key in keys if found_pattern(pattern).is_in(key)]
+    found = [
+        "".join(rf"\u{{{ord(character):x}}}" for character in key) for key in keys if found_pattern(pattern).is_in(key)
+    ]
     return f"^(?:{'|'.join(found)})$" if found else _NEVER
 
 
-def _code(character: str) -> str:
-    return rf"\u{{{ord(character):x}}}"
+_TOKEN = re.compile(r"\\.|\[\^?(?:\\.|[^\]\\])*\]|\.", re.DOTALL)
+_IN_SET = re.compile(r"(?<!-)\\([dws])(?!-)|\\.", re.DOTALL)
+_SETS = {"d": "0-9", "w": "0-9A-Z_a-z", "s": "\t-\r \xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"}
 
 
-class _NotInSets(Exception):
-    """A pattern has parts that sets of characters do not express."""
+def _in_plain_words(pattern: str) -> str | None:
+    r"""A pattern with `.`, `\d`, `\w`, `\s` and their opposites as sets; None where it is not plain then, either."""
+    written = _TOKEN.sub(lambda token: _in_plain_set(token[0]), pattern)
+    return written if is_plain(written) else None
 
 
-@lru_cache(maxsize=1024)
-def _in_sets(pattern: str) -> str | None:
-    """A pattern in words that all dialects read equally; None where it has lookarounds, back-references or high counts, or is malformed."""
-    if pattern.count("(") > _MAX_GROUPS:
-        return None
-    try:
-        return postfix.evaluated(instructions(pattern), _leaf_in_sets, _combined_in_sets)
-    except (_NotInSets, SchemaError):
-        return None
-
-
-def _leaf_in_sets(leaf: Any) -> str:
-    if isinstance(leaf, postfix.Text):
-        return "".join(map(_code, leaf.text))
-    if isinstance(leaf, postfix.Character):
-        return f"[{''.join(f'{_code(chr(a))}-{_code(chr(b))}' for a, b in leaf.ranges)}]" if leaf.ranges else _NEVER
-    if isinstance(leaf, postfix.Assert):
-        return "^" if leaf.anchor is postfix.Anchor.TEXT_START else "$"
-    raise _NotInSets
-
-
-def _combined_in_sets(step: postfix.Combination, parts: list[str]) -> str:
-    if isinstance(step, postfix.Join):
-        return "".join(parts) if len(parts) == 1 else f"(?:{''.join(parts)})"
-    if isinstance(step, postfix.Choose):
-        return f"(?:{'|'.join(parts)})"
-    if isinstance(step, postfix.Loop) and max(step.lo, step.hi or 0) <= _MAX_COUNT:
-        return f"(?:{parts[0]}){{{step.lo},{'' if step.hi is None else step.hi}}}"
-    raise _NotInSets
+def _in_plain_set(token: str) -> str:
+    if token == ".":
+        return "[^\n\r\u2028\u2029]"
+    if token[0] == "[":
+        return _IN_SET.sub(lambda part: _SETS[part[1]] if part[1] else part[0], token)
+    inside = _SETS.get(token[1].lower())
+    return token if inside is None else f"[{'^' * token[1].isupper()}{inside}]"
