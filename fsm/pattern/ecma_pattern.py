@@ -1,13 +1,13 @@
 r"""`ecma_search`: regular expressions of JSON Schema's `pattern` (ECMA-262, found anywhere in the text) as terms. A parser with an explicit
-stack makes postfix instructions (`postfix.py`), which `lookaround.search` compiles. What the `u` flag forbids, but for `\A`, `\Z`, `\z` and
-back-references to groups that are not there (`\7`), is read as without it (annex B); `read_loosely` lists it. Properties are those of
-ECMA-262 (`unicode_sets.py`). Not regular: back-references, but for those that always match the empty text (`(\1)`), and what `lookaround.py`
-refuses; `EcmaMatcher` matches these by backtracking. Refused: inline flags but `i` and `s`.
+stack makes postfix instructions (`postfix.py`), which `lookaround.search` compiles. What the `u` flag forbids is read as without it (annex
+B), but for `\A`, `\Z`, `\z` and references to groups that are not there (`\7`); `read_loosely` lists it. Properties are those of ECMA-262
+(`unicode_sets.py`). Not regular are back-references, but for those that always match the empty text (`(\1)`), and what `lookaround.py`
+refuses: `EcmaMatcher` matches these by backtracking. Inline flags but `i` and `s` are refused.
 
 Forbidden by `u` and read: a backslash before any sign (`\_`, `\i`, `\p` without braces), a lone `]`, `}` or `{`, a `-` beside a class
-escape (`[\w-.]`), a quantifier after a lookahead, and more. `\A`, `\Z` and `\z` stay errors: they are letters in ECMA-262 and anchors everywhere
-else. Two constructs are not in ECMA-262 but mean the same wherever they exist: the flags `i` and `s` (`(?i)`, to the end of the group) and
-`(?P<name>...)`.
+escape (`[\w-.]`), a quantifier after a lookahead, and more. `\A`, `\Z` and `\z` stay errors: they are letters in ECMA-262 and anchors
+everywhere else. Two constructs are not in ECMA-262 but mean the same wherever they exist: the flags `i` and `s` (`(?i)`, to the end of the
+group) and `(?P<name>...)`.
 Source: ECMA-262, section 22.2 (Regular Expression Objects), and its annex B.1.2.
 """
 

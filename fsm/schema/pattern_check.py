@@ -13,6 +13,7 @@ import re
 from collections.abc import Iterable, Iterator
 from contextvars import ContextVar
 from functools import lru_cache
+from math import prod
 from typing import Any
 from urllib.parse import unquote
 
@@ -25,7 +26,9 @@ from fsm.schema.keywords.place import escape
 from fsm.terms.characters import utf8
 
 MAX_STATES = 50_000  # of a DFA, which is then given up for backtracking
-_MAX_PLAIN = 2_000  # characters, and counts, of what is left to the validator
+_MAX_PLAIN = (
+    50_000  # characters of a pattern for the validator, times all its counts: far below the bounds of its engine
+)
 _MAX_GROUPS = 50
 _NEVER = "$a"
 
@@ -41,6 +44,8 @@ _PLAIN = re.compile(
     re.VERBOSE,
 )
 
+_COUNT = re.compile(r"\{([0-9]{1,2})(?:,([0-9]{0,2}))?\}")
+
 _UNDECIDED: ContextVar[BudgetExceeded | None] = ContextVar("undecided pattern", default=None)
 """The first pattern that could not be decided in the current validation."""
 
@@ -49,7 +54,8 @@ def is_plain(pattern: str) -> bool:
     """Whether all dialects read a pattern equally: it has plain characters, groups, sets and small counts."""
     if len(pattern) > _MAX_PLAIN or pattern.count("(") > _MAX_GROUPS or "(?" in pattern.replace("(?:", ""):
         return False
-    return _PLAIN.fullmatch(pattern) is not None
+    size = len(pattern) * prod(max(int(lo), int(hi or 0), 1) for lo, hi in _COUNT.findall(pattern))
+    return size <= _MAX_PLAIN and _PLAIN.fullmatch(pattern) is not None
 
 
 @lru_cache(maxsize=256)
@@ -76,9 +82,10 @@ class FoundPattern:
         Raises:
             BudgetExceeded: that takes too many steps of backtracking.
         """
-        if self._automaton is not None:
+        automaton = self._automaton
+        if automaton is not None:
             try:
-                return self._automaton.accepts(text.encode(errors="surrogatepass"))
+                return automaton.accepts(text.encode(errors="surrogatepass"))
             except BudgetExceeded:
                 self._automaton = None
         self._matcher = self._matcher or EcmaMatcher(self._pattern)
@@ -90,11 +97,13 @@ class PatternKeyword:
 
     def __init__(self, parent: Any, pattern: Any, path: Any) -> None:
         self._pattern = pattern
+        self._found: FoundPattern | None = None
 
     def validate(self, instance: Any) -> None:
         """Raise `ValueError` where a text does not match."""
         try:
-            if not isinstance(instance, str) or found_pattern(self._pattern).is_in(instance):
+            self._found = self._found or found_pattern(self._pattern)
+            if not isinstance(instance, str) or self._found.is_in(instance):
                 return
         except BudgetExceeded as error:
             _UNDECIDED.set(_UNDECIDED.get() or error)

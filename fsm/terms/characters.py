@@ -3,8 +3,8 @@ them in a string, which is one spelling for each. Ranges are split into products
 ranges, ascending and disjoint, with `normalize`, `invert` and `intersect` here. Surrogates have no UTF-8 and are removed.
 
 Character classes as code point ranges: `\d \w \s` and case-insensitive matching as in `re`, `\s` of ECMA-262. They are computed with the
-`re` and `unicodedata` of the running Python on the planes that have such characters, when first needed, and cached; so they have its version
-of Unicode. The properties of ECMA-262 (`\p{...}`) are in `fsm/pattern/unicode_sets.py`.
+`re` and `unicodedata` of the running Python on the planes that have such characters, when first needed, and cached; so they have its
+version of Unicode. The properties of ECMA-262 (`\p{...}`) are in `fsm/pattern/unicode_sets.py`.
 """
 
 from __future__ import annotations
