@@ -4,12 +4,14 @@ patterns. Besides, properties, back-references and checked patterns by examples.
 
 from __future__ import annotations
 
+import itertools
 import json
 from contextlib import suppress
 from random import Random
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import StringConstraints, TypeAdapter
 
 from fsm import BudgetExceeded, Expression, SchemaError, json_schema
 from fsm.automaton.lazy_dfa import Automaton
@@ -151,17 +153,32 @@ KEYS = ["a", "é", "k", "K", "\u212a", "\r", "\u2028", "\u0085", "\ufeff", "٣",
 
 @pytest.mark.parametrize("pattern", READ_ALIKE)
 def test_what_is_checked_is_read_as_in_the_automaton(pattern: str) -> None:
-    """In `pattern`, and in `patternProperties`, beside a back-reference that nothing matches."""
+    """In `pattern`, `patternProperties` and `propertyNames`, beside back-references."""
     exact = json_schema({"type": "object", "patternProperties": {pattern: {"type": "null"}}, "additionalProperties": False})
     member = {pattern: {"type": "null"}, r"^(\ud7ff)\1$": True}
     checked = json_schema({"type": "object", "patternProperties": member, "additionalProperties": False})
-    string = json_schema({"type": ["null", "string"], "allOf": [{"pattern": pattern}, {"pattern": r"^(a?)[^]*\1$"}]})
+    both = {"allOf": [{"pattern": pattern}, {"pattern": r"^(a?)[^]*\1$"}]}
+    string = json_schema({"type": ["null", "string"]} | both)
+    names = json_schema({"type": "object", "propertyNames": both})
     assert {line.level for line in checked.report if line.keyword == "patternProperties"} == {"checked"}
     for key in KEYS:
         member_text, text = json.dumps({key: None}, ensure_ascii=False), json.dumps(key, ensure_ascii=False)
         expected = EcmaMatcher(pattern).found_in(key)
         assert (expected, expected) == (exact.accepts(member_text), checked.accepts(member_text)), key
-        assert string.accepts(text) == (expected and EcmaMatcher(r"^(a?)[^]*\1$").found_in(key)), key
+        is_both = expected and EcmaMatcher(r"^(a?)[^]*\1$").found_in(key)
+        assert (is_both, is_both) == (string.accepts(text), names.accepts(member_text)), key
+
+
+@pytest.mark.parametrize("pattern", [r"\b", r"\B", r"^.\b.$", r"^.\B.$", r"\ba\b", r"^\b\w+\b$", r"a\B\S", r"^\W\b"])
+def test_a_word_boundary_of_a_type_is_one_for_pydantic_and_for_ecma(pattern: str) -> None:
+    text = Annotated[str, StringConstraints(pattern=pattern)]
+    expression, adapter = json_schema(text), TypeAdapter(text)
+    made = ["".join(signs) for length in range(4) for signs in itertools.product("aé1 -\u0301٣", repeat=length)]
+    accepted = [one for one in made if expression.accepts(json.dumps(one, ensure_ascii=False))]
+    assert accepted
+    for one in accepted:
+        assert adapter.validate_python(one) == one
+        assert EcmaMatcher(pattern).found_in(one)
 
 
 def test_several_key_patterns_that_are_not_regular_apply_to_their_keys() -> None:
