@@ -51,6 +51,7 @@ _HEX2 = re.compile(r"[0-9A-Fa-f]{2}")
 _HEX4 = re.compile(r"[0-9A-Fa-f]{4}")
 _BRACED_HEX = re.compile(r"\{([0-9A-Fa-f]+)\}")
 _LOW_SURROGATE = re.compile(r"\\u([Dd][C-Fc-f][0-9A-Fa-f]{2})")
+_NAME_ESCAPE = re.compile(r"\\u(?:\{([0-9A-Fa-f]+)\}|([0-9A-Fa-f]{4}))")
 _PROPERTY = re.compile(r"\{([^{}]*)\}")
 _GROUP = re.compile(r"\((?:\?(?::|P?<([^>=!][^>]*)>))?")
 _FLAGS = re.compile(r"\(\?([is]*)(?:-([is]+))?([:)])")
@@ -212,7 +213,7 @@ class _Parser:
             self.groups.append(_Group(start, flags=flags))
             return
         self.num_captures += 1
-        name = opening[1]
+        name = _unescaped(opening[1])
         if name is not None:
             if not name.replace("$", "_").isidentifier() or name in self.names:
                 problem = f"group name {name!r} is not an identifier, or is taken"
@@ -330,7 +331,7 @@ class _Parser:
             return None
         if found[2] is not None and not self._group_names:
             return None  # without named groups, annex B reads the letter
-        number = self._group_names.get(found[2]) if found[1] is None else int(found[1][:9])
+        number = self._group_names.get(_unescaped(found[2])) if found[1] is None else int(found[1][:9])
         if number is None or number > len(self._captures):
             problem = f"a back-reference ('{found[0]}') to a group that the pattern does not have"
             raise _Malformed(problem, start, r"Correct it, or write a character by its code, as in '\x01'.")
@@ -455,7 +456,7 @@ class _Parser:
     @cached_property
     def _captures(self) -> list[str | None]:
         """The names of all groups that capture, or None for each."""
-        return [found[2] for found in _CAPTURES.finditer(self.pattern) if found[1] is not None]
+        return [_unescaped(found[2]) for found in _CAPTURES.finditer(self.pattern) if found[1] is not None]
 
     @cached_property
     def _group_names(self) -> dict[str | None, int]:
@@ -502,6 +503,11 @@ class _Parser:
             return unit
         self.position = low.end()
         return 0x10000 + ((unit - 0xD800) << 10) + (int(low[1], 16) - 0xDC00)
+
+
+def _unescaped(name: str | None) -> str | None:
+    """The name of a group without escapes; one that is no character stays, and is no identifier."""
+    return name and _NAME_ESCAPE.sub(lambda found: chr(min(int(found[1] or found[2], 16), MAX_CODE_POINT)), name)
 
 
 def _is_single(ranges: Ranges) -> bool:

@@ -131,6 +131,7 @@ def test_a_reference_to_a_group_that_cannot_have_matched_is_the_empty_text_and_r
     ("pattern", "found", "missed"),
     [
         (r"^(?<n>a|b)\k<n>$", ["aa", "bb"], ["ab", "a"]),
+        (r"^(?<\u{61}é>a|b)\k<\u0061é>$", ["aa"], ["ab"]),
         (r"^(.+)-\1$", ["a-a", "é\n"[:1] + "-é"], ["a-b", "\n-\n"]),
         (r"^(?:(a)|b)*\1$", ["b", "ab", "aa", "baa"], ["bac"]),
         (r"(?<=\1(a))b", ["aab"], ["ab", "b"]),
