@@ -41,6 +41,7 @@ Instruction = postfix.Instruction | postfix.Mark | postfix.Reference
 
 MAX_COUNT = 10**15
 MAX_NESTED_LOOKS = 50
+_MAX_DEPTH = 100  # groups around one that a back-reference names, for `_is_unset`
 MAX_PATTERN_LENGTH = 1_000_000
 
 _LINE_ENDS: Ranges = ((0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029))
@@ -139,6 +140,10 @@ class _Group:
     look: postfix.Look | None = None
     flags: frozenset[str] = frozenset()
     number: int | None = None
+    parent: _Group | None = None
+    alternative: int = 0
+    """Of the parent."""
+    is_open: bool = True
 
 
 class _Parser:
@@ -152,9 +157,8 @@ class _Parser:
         self.names = dict[str, int]()
         self.loose = dict[str, None]()
         self.num_captures = 0
-        self.num_looks = 0
-        self.closed = dict[int, list[tuple[_Group, int]]]()
-        """The groups around each group that is closed, from the outermost, with the alternative of each that it is in."""
+        self.num_looks = self.num_behind = 0
+        self.captures = dict[int, _Group]()
 
     def read(self) -> Iterator[Instruction]:
         """Yield the pattern in postfix order.
@@ -199,7 +203,8 @@ class _Parser:
                     raise _Malformed(
                         f"more than {MAX_NESTED_LOOKS} lookarounds inside one another", start, "Take some out."
                     )
-                self.groups.append(_Group(start, look=look, flags=flags))
+                self.num_behind += look.is_behind
+                self._push(_Group(start, look=look, flags=flags))
                 self.position += len(sign)
                 return
         if (found := _FLAGS.match(self.pattern, start)) is not None and any(found.groups()[:2]):
@@ -210,7 +215,7 @@ class _Parser:
         assert opening is not None
         self.position = opening.end()
         if opening[0] == "(?:":
-            self.groups.append(_Group(start, flags=flags))
+            self._push(_Group(start, flags=flags))
             return
         self.num_captures += 1
         name = _unescaped(opening[1])
@@ -221,16 +226,21 @@ class _Parser:
             self.names[name] = self.num_captures
             if self.pattern.startswith("(?P", start):
                 self.loose["(?P<...>)"] = None
-        self.groups.append(_Group(start, flags=flags, number=self.num_captures))
+        self.captures[self.num_captures] = _Group(start, flags=flags, number=self.num_captures)
+        self._push(self.captures[self.num_captures])
         if self.has_marks:
             yield postfix.Mark(self.num_captures)
+
+    def _push(self, group: _Group) -> None:
+        group.parent, group.alternative = self.groups[-1], self.groups[-1].alternatives
+        self.groups.append(group)
 
     def _read_flags(self, found: re.Match[str]) -> None:
         """Read `(?i)`, which applies to the end of the group that contains it, or `(?i:`, which begins one."""
         around = self.groups[-1]
         flags = (around.flags | set(found[1])) - set(found[2] or "")
         if found[3] == ":":
-            self.groups.append(_Group(self.position, flags=flags))
+            self._push(_Group(self.position, flags=flags))
         else:
             around.flags = flags
         self.loose[found[0] if found[3] == ")" else f"{found[0]}...)"] = None
@@ -250,10 +260,10 @@ class _Parser:
         group = self.groups.pop()
         yield from self._close(group)
         self.position += 1
-        if group.number is not None:
-            self.closed[group.number] = [(around, around.alternatives) for around in self.groups]
+        group.is_open = False
         if group.look is not None:
             self.num_looks -= 1
+            self.num_behind -= group.look.is_behind
             self._read_no_quantifier("a lookbehind" if group.look.is_behind else "")
         yield from self._read_quantifier()
 
@@ -344,20 +354,21 @@ class _Parser:
         """Whether a group certainly has not matched where a back-reference to it stands, which therefore matches the empty text.
 
         It has not inside itself, before itself (what it matched in an earlier iteration is forgotten), in another alternative, and after
-        a negative lookaround around it. In a lookbehind, which is matched from its end, only the first is decided here.
+        a negative lookaround around it. In a lookbehind, which is matched from its end, only the first is decided here, and nothing of a
+        group that is too deep in others.
         """
-        if any(group.number == number for group in self.groups):
+        group = self.captures.get(number)
+        if group is not None and group.is_open:
             return True
-        if any(group.look is not None and group.look.is_behind for group in self.groups):
-            return False
-        if number not in self.closed:
-            return True
-        for place, (around, alternative) in enumerate(self.closed[number]):
-            if place < len(self.groups) and self.groups[place] is around:
-                if around.alternatives != alternative:
-                    return True
-            elif around.look is not None and around.look.is_negative:
+        if self.num_behind or group is None:
+            return group is None and not self.num_behind
+        for _ in range(_MAX_DEPTH):
+            if group.look is not None and group.look.is_negative:
                 return True
+            assert group.parent is not None, "the whole pattern is open"
+            if group.parent.is_open:
+                return group.alternative != group.parent.alternatives
+            group = group.parent
         return False
 
     def _read_run(self) -> Iterator[Instruction]:
