@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from fsm.errors import EmptyLanguage, GrammarError, clip
 from fsm.expression import Expression
+from fsm.lark.advice import DIFFERENCE, other_notation
 from fsm.limits import DEFAULT_LIMITS, Limits, work_bound
 from fsm.pattern.postfix import Character, Choose, Combination, Join, Loop, Text, evaluated
 from fsm.recipe import remembered
@@ -52,7 +53,11 @@ def gbnf(text: str, start: str = "root", *, limits: Limits = DEFAULT_LIMITS) -> 
         given = f"{type(text).__name__} and {type(start).__name__}"
         raise GrammarError(f"expected a grammar as text and the name of a rule, received {given}")
     limits.check("max_grammar_characters", len(text), "characters of the grammar", None)
-    rules = _Parser(text).read()
+    try:
+        rules = _Parser(text).read()
+    except GrammarError as error:
+        other = other_notation(text, is_lark=False)
+        raise GrammarError(f"the grammar cannot be read: {other}") if other else error from None
     if start not in rules:
         raise GrammarError(
             f"expected a rule {start!r}, with which every text begins, received a grammar without one. "
@@ -120,6 +125,10 @@ class _Parser:
         found: dict[str, _Program] = {}
         self._skip(_SPACE_AND_LINES)
         while self.position < len(self.text):
+            if found and self._is_at("|"):
+                raise self._error(
+                    "a rule ends with its line. Write `|` at the end of the line before, or put the alternatives in ( )"
+                )
             name = self._match(_NAME, "the name of a rule")[0]
             self._skip(_SPACE)
             self._match(_DEFINED, "`::=` after the name of a rule")
@@ -131,6 +140,8 @@ class _Parser:
         for program in found.values():
             for step in program:
                 if isinstance(step, _Name) and step.name not in found:
+                    if not step.name.strip("-"):
+                        raise GrammarError(f"the grammar cannot be read: at line {step.line}: {DIFFERENCE}.")
                     problem = f"the rule {step.name!r} in line {step.line} is not there"
                     raise GrammarError(f"{problem}. Add `{step.name} ::= ...`, or put it in quotes if it is a text.")
         return found
@@ -226,6 +237,8 @@ class _Parser:
                 raise self._error("the ends of a range are the wrong way round", start)
             found.append((first, last))
         self.position += 1
+        if not found and not is_negated:
+            raise self._error('the set `[]` has no character. Write some, or `""` for the empty text', start)
         return Character(invert(normalize(found)) if is_negated else normalize(found))
 
     def _read_text(self) -> Text:

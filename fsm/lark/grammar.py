@@ -31,7 +31,7 @@ from functools import reduce
 from operator import add
 from typing import Any, Literal, NamedTuple, get_args
 
-from lark import Token
+from lark import Token, Tree
 from lark.exceptions import LarkError, UnexpectedInput
 from lark.grammar import Rule
 from lark.lexer import TerminalDef
@@ -39,6 +39,7 @@ from lark.load_grammar import load_grammar, stdlib_loader
 
 from fsm.errors import EmptyLanguage, GrammarError, RegexSyntaxError, TerminalCollision, clip
 from fsm.expression import Expression, Report, ReportLine
+from fsm.lark.advice import advice_at, other_notation, with_patterns
 from fsm.lark.conflict import accepted_terminals, check_templates, is_lalr
 from fsm.lark.dialect import Translation, translate
 from fsm.lark.expansion import bound_expansion
@@ -116,8 +117,12 @@ def _compiled(
     grammars: Mapping[str, Expression],
     limits: Limits,
 ) -> Expression:
-    translation = _translated(text, grammars, limits)
-    read = _read(text if translation is None else translation.text, start, limits)
+    try:
+        translation = _translated(text, grammars, limits)
+        read = _read(text if translation is None else translation.text, start, limits)
+    except GrammarError as error:
+        other = other_notation(text, is_lark=True)
+        raise GrammarError(f"the grammar cannot be read: {other}") if other else error from None
     work.check()  # Lark may have taken long
     lexemes = {} if translation is None else translation.lexemes
     if translation is not None and (lexer not in (None, "greedy") or strict):
@@ -131,7 +136,10 @@ def _compiled(
     lexings: dict[Lexer, Lexing] = {"contextual": "keywords", "dynamic": "none", "greedy": "greedy"}
     lexing = "all" if has_order and is_lalr(read.rules, start) else lexings[lexer]
     work.check()
-    productions = _Productions(read, lexemes, start, limits, ignored, lexing)
+    try:
+        productions = _Productions(read, lexemes, start, limits, ignored, lexing)
+    except GrammarError as error:
+        raise GrammarError(with_patterns(str(error), text, read.terminals)) from None
     if strict:
         productions.refuse_collisions(accepted_terminals(read.rules, start) if has_order else None, text)
     node = productions.whole()
@@ -183,6 +191,7 @@ def _read(text: str, start: str, limits: Limits) -> _Grammar:
         loaded, _ = load_grammar(text, _SOURCE, [_library], False)  # type: ignore[no-untyped-call]
         bound_expansion(loaded, check_templates(loaded, limits), limits)
         _check_patterns(loaded)
+        _drop_aliases(loaded)
         read = _Grammar(*loaded.compile([start], set()))
     except RecursionError:
         raise GrammarError("the grammar is nested too deeply to be read. Name parts of it as rules.") from None
@@ -207,6 +216,17 @@ def _library(base: object, path: str) -> Any:
             "Copy what is needed into the grammar."
         )
     return stdlib_loader(None, path)
+
+
+def _drop_aliases(loaded: Any) -> None:
+    """Replace `x -> name` by `x`: aliases do not change a language, and Lark refuses two expansions that only they distinguish."""
+    for _, _, tree, _ in loaded.rule_defs:
+        for part in tree.iter_subtrees() if tree is not None else ():
+            part.children = [_without_alias(child) for child in part.children]
+
+
+def _without_alias(child: Any) -> Any:
+    return child.children[0] if isinstance(child, Tree) and child.data == "alias" else child
 
 
 def _check_patterns(loaded: Any) -> None:
@@ -234,21 +254,13 @@ def _unreadable(text: str, error: Exception) -> GrammarError:
     problem = first.replace(f" in {_SOURCE}", "").rstrip(" :.")
     problem = re.sub("^Rule (?='[A-Z_])", "terminal ", problem)  # Lark names both a rule
     advice = "Correct it at the caret" if any(line.strip() == "^" for line in context) else "Correct the grammar"
-    if _is_quoted_wrongly(text, error):
-        advice = "Strings take double quotes: write \"x\", not 'x'"
+    place = re.search(r"at line (\d+) column (\d+)", str(error))
+    if place and (meant := advice_at(text, int(place[1]), int(place[2]))) is not None:
+        advice = meant
     elif "Empty terminals" in problem:
         advice = "Leave it out, or make what it stands for optional with `?`"
     said = f"the grammar cannot be read: {problem[:1].lower()}{problem[1:]}. {advice}."
     return GrammarError("\n".join([said, *(line for line in context if line.strip())]))
-
-
-def _is_quoted_wrongly(text: str, error: Exception) -> bool:
-    """True where what Lark could not read begins with a single quote."""
-    found = re.search(r"at line (\d+) column (\d+)", str(error))
-    lines = text.splitlines()
-    if not found or int(found[1]) > len(lines):
-        return False
-    return lines[int(found[1]) - 1][int(found[2]) - 1 :].startswith("'")
 
 
 def _line_of(name: str, text: str) -> str:

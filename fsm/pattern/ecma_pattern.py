@@ -1,12 +1,13 @@
 r"""`ecma_search`: regular expressions of JSON Schema's `pattern` (ECMA-262, found anywhere in the text) as terms. A parser with an explicit
-stack makes postfix instructions (`postfix.py`), which `lookaround.search` compiles. What the `u` flag forbids, but for `\A`, `\Z` and `\z`,
-is read as without it (annex B); `read_loosely` lists it. Refused: back-references, what `lookaround.py` refuses, inline flags but `i` and
-`s`, and Unicode properties other than general categories (`\p{Script=...}`), for which Python has no data.
+stack makes postfix instructions (`postfix.py`), which `lookaround.search` compiles. What the `u` flag forbids is read as without it (annex
+B), but for `\A`, `\Z`, `\z` and references to groups that are not there (`\7`); `read_loosely` lists it. Properties are those of ECMA-262
+(`unicode_sets.py`). Not regular are back-references, but for those that always match the empty text (`(\1)`), and what `lookaround.py`
+refuses: `EcmaMatcher` matches these by backtracking. Inline flags but `i` and `s` are refused.
 
 Forbidden by `u` and read: a backslash before any sign (`\_`, `\i`, `\p` without braces), a lone `]`, `}` or `{`, a `-` beside a class
-escape (`[\w-.]`), `\7` with fewer groups, and more. `\A`, `\Z` and `\z` stay errors: they are letters in ECMA-262 and anchors everywhere
-else. Two constructs are not in ECMA-262 but mean the same wherever they exist: the flags `i` and `s` (`(?i)`, to the end of the group) and
-`(?P<name>...)`.
+escape (`[\w-.]`), a quantifier after a lookahead, and more. `\A`, `\Z` and `\z` stay errors: they are letters in ECMA-262 and anchors
+everywhere else. Two constructs are not in ECMA-262 but mean the same wherever they exist: the flags `i` and `s` (`(?i)`, to the end of the
+group) and `(?P<name>...)`.
 Source: ECMA-262, section 22.2 (Regular Expression Objects), and its annex B.1.2.
 """
 
@@ -14,13 +15,14 @@ from __future__ import annotations
 
 import re
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from fsm.errors import NotRegular, SchemaError, clip
 from fsm.pattern import postfix
 from fsm.pattern.lookaround import search
+from fsm.pattern.unicode_sets import advice_for_property, in_both_cases, unicode_property
 from fsm.terms.characters import (
     ALL_CHARACTERS,
     ASCII_DIGITS,
@@ -29,15 +31,17 @@ from fsm.terms.characters import (
     Ranges,
     Speller,
     ecma_space,
-    ignoring_case,
     invert,
     single,
-    unicode_property,
     union,
 )
 from fsm.terms.node import Node
 
+Instruction = postfix.Instruction | postfix.Mark | postfix.Reference
+
 MAX_COUNT = 10**15
+MAX_NESTED_LOOKS = 50
+_MAX_DEPTH = 100  # groups around one that a back-reference names, for `_is_unset`
 MAX_PATTERN_LENGTH = 1_000_000
 
 _LINE_ENDS: Ranges = ((0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029))
@@ -48,10 +52,12 @@ _HEX2 = re.compile(r"[0-9A-Fa-f]{2}")
 _HEX4 = re.compile(r"[0-9A-Fa-f]{4}")
 _BRACED_HEX = re.compile(r"\{([0-9A-Fa-f]+)\}")
 _LOW_SURROGATE = re.compile(r"\\u([Dd][C-Fc-f][0-9A-Fa-f]{2})")
+_NAME_ESCAPE = re.compile(r"\\u(?:\{([0-9A-Fa-f]+)\}|([0-9A-Fa-f]{4}))")
 _PROPERTY = re.compile(r"\{([^{}]*)\}")
 _GROUP = re.compile(r"\((?:\?(?::|P?<([^>=!][^>]*)>))?")
 _FLAGS = re.compile(r"\(\?([is]*)(?:-([is]+))?([:)])")
-_CAPTURES = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]?|(\((?:(?!\?)|\?P?<(?![=!])))", re.DOTALL)
+_CAPTURES = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]?|(\((?:(?!\?)|\?P?<(?![=!])([^>]*)))", re.DOTALL)
+_REFERENCE = re.compile(r"\\(?:([1-9]\d*)|k<([^>]*)>)", re.ASCII)
 _OCTAL = re.compile(r"[0-3][0-7]{0,2}|[4-7][0-7]?")
 _SYNTAX = "^$\\.*+?()[]{}|/"
 _LONELY = ("]", "{", "}")
@@ -81,14 +87,32 @@ def ecma_search(pattern: str, spell: Speller, *, pointer: str = "") -> Node:
     if not isinstance(pattern, str):
         raise SchemaError(f"a pattern is a string, received {type(pattern).__name__}. Give it as text", pointer)
     try:
-        return search(_Parser(pattern).read(), spell)
+        return search(_without_references(instructions(pattern, pointer=pointer)), spell)
+    except postfix.NotSupported as refusal:
+        said = f"{refusal.construct} is not supported, in pattern {clip(pattern, 80)!r}. {refusal.advice}"
+        raise NotRegular(said, pointer) from None
+
+
+def instructions(pattern: str, *, has_marks: bool = False, pointer: str = "") -> Iterator[Instruction]:
+    """Yield a pattern in postfix order, with back-references to groups that may have matched; `has_marks`: and with these groups.
+
+    Raises:
+        SchemaError: the pattern is malformed.
+    """
+    try:
+        yield from _Parser(pattern, has_marks).read()
     except _Malformed as error:
         problem, position, advice = error.args
         said = f"{problem}, in pattern {clip(pattern, 80)!r} at position {position}. {advice}"
         raise SchemaError(said, pointer) from None
-    except postfix.NotSupported as refusal:
-        said = f"{refusal.construct} is not supported, in pattern {clip(pattern, 80)!r}. {refusal.advice}"
-        raise NotRegular(said, pointer) from None
+
+
+def _without_references(program: Iterable[Instruction]) -> Iterator[postfix.Instruction]:
+    for step in program:
+        if isinstance(step, postfix.Reference | postfix.Mark):
+            advice = "Not a regular language: list the alternatives that you need."
+            raise postfix.NotSupported(f"a back-reference (to group {step.number})", advice)
+        yield step
 
 
 @lru_cache(maxsize=1024)
@@ -97,7 +121,7 @@ def read_loosely(pattern: str) -> tuple[str, ...]:
     parser = _Parser(pattern)
     try:
         deque(parser.read(), maxlen=0)
-    except (_Malformed, postfix.NotSupported):
+    except _Malformed:
         return ()
     return tuple(parser.loose)
 
@@ -106,37 +130,45 @@ class _Malformed(Exception):
     """What is wrong with a pattern, the position, and advice."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Group:
-    """An open group: its start, its complete alternatives, the items of the current one, its lookaround and flags."""
+    """An open group: its start, complete alternatives, items of the current one, lookaround, flags, and number if it captures."""
 
     start: int
     alternatives: int = 0
     items: int = 0
     look: postfix.Look | None = None
     flags: frozenset[str] = frozenset()
+    number: int | None = None
+    parent: _Group | None = None
+    alternative: int = 0
+    """Of the parent."""
+    is_open: bool = True
 
 
 class _Parser:
     """Parses one pattern into instructions, without recursion: `groups` is the stack of open groups."""
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, has_marks: bool = False) -> None:
         self.pattern = pattern
+        self.has_marks = has_marks
         self.position = 0
         self.groups = [_Group(-1)]
-        self.names = set[str]()
+        self.names = dict[str, int]()
         self.loose = dict[str, None]()
+        self.num_captures = 0
+        self.num_looks = self.num_behind = 0
+        self.captures = dict[int, _Group]()
 
-    def read(self) -> Iterator[postfix.Instruction]:
+    def read(self) -> Iterator[Instruction]:
         """Yield the pattern in postfix order.
 
         Raises:
             _Malformed: it breaks the syntax.
-            NotSupported: it uses a construct that is refused.
         """
         if len(self.pattern) > MAX_PATTERN_LENGTH:
             what = f"a pattern of more than {MAX_PATTERN_LENGTH:,} characters"
-            raise postfix.NotSupported(what, "Write an `enum`, or split it.")
+            raise _Malformed(what, MAX_PATTERN_LENGTH, "Write an `enum`, or split it.")
         while self.position < len(self.pattern):
             yield from self._read_item()
         if len(self.groups) > 1:
@@ -144,10 +176,10 @@ class _Parser:
             raise _Malformed("unclosed group", self.groups[-1].start, advice)
         yield from self._close(self.groups[0])
 
-    def _read_item(self) -> Iterator[postfix.Instruction]:
+    def _read_item(self) -> Iterator[Instruction]:
         sign = self.pattern[self.position]
         if sign == "(":
-            self._open_group()
+            yield from self._open_group()
         elif sign == "|":
             yield postfix.Join(self.groups[-1].items)
             self.groups[-1].alternatives += 1
@@ -162,36 +194,53 @@ class _Parser:
         else:
             yield from self._read_atom(sign)
 
-    def _open_group(self) -> None:
-        start = self.position
+    def _open_group(self) -> Iterator[Instruction]:
+        start, flags = self.position, self.groups[-1].flags
         for sign, look in _LOOKAROUNDS.items():
             if self.pattern.startswith(sign, start):
-                self.groups.append(_Group(start, look=look, flags=self.groups[-1].flags))
+                self.num_looks += 1
+                if self.num_looks > MAX_NESTED_LOOKS:
+                    raise _Malformed(
+                        f"more than {MAX_NESTED_LOOKS} lookarounds inside one another", start, "Take some out."
+                    )
+                self.num_behind += look.is_behind
+                self._push(_Group(start, look=look, flags=flags))
                 self.position += len(sign)
                 return
-        if (flags := _FLAGS.match(self.pattern, start)) is not None and any(flags.groups()[:2]):
-            return self._read_flags(flags)
+        if (found := _FLAGS.match(self.pattern, start)) is not None and any(found.groups()[:2]):
+            return self._read_flags(found)
         opening = _GROUP.match(self.pattern, start)
         if self.pattern.startswith("(?", start) and (opening is None or opening.end() == start + 1):
             self._refuse_group(start)
         assert opening is not None
-        name = opening[1]
+        self.position = opening.end()
+        if opening[0] == "(?:":
+            self._push(_Group(start, flags=flags))
+            return
+        self.num_captures += 1
+        name = _unescaped(opening[1])
         if name is not None:
             if not name.replace("$", "_").isidentifier() or name in self.names:
                 problem = f"group name {name!r} is not an identifier, or is taken"
                 raise _Malformed(problem, start, "Choose another name.")
-            self.names.add(name)
+            self.names[name] = self.num_captures
             if self.pattern.startswith("(?P", start):
                 self.loose["(?P<...>)"] = None
-        self.groups.append(_Group(start, flags=self.groups[-1].flags))
-        self.position = opening.end()
+        self.captures[self.num_captures] = _Group(start, flags=flags, number=self.num_captures)
+        self._push(self.captures[self.num_captures])
+        if self.has_marks:
+            yield postfix.Mark(self.num_captures)
+
+    def _push(self, group: _Group) -> None:
+        group.parent, group.alternative = self.groups[-1], self.groups[-1].alternatives
+        self.groups.append(group)
 
     def _read_flags(self, found: re.Match[str]) -> None:
         """Read `(?i)`, which applies to the end of the group that contains it, or `(?i:`, which begins one."""
         around = self.groups[-1]
         flags = (around.flags | set(found[1])) - set(found[2] or "")
         if found[3] == ":":
-            self.groups.append(_Group(self.position, flags=flags))
+            self._push(_Group(self.position, flags=flags))
         else:
             around.flags = flags
         self.loose[found[0] if found[3] == ")" else f"{found[0]}...)"] = None
@@ -201,24 +250,42 @@ class _Parser:
         if self.pattern.startswith("(?P", start):
             raise _Malformed("group syntax of Python", start, "In ECMA-262 a named group is '(?<name>...)'.")
         if re.compile(r"\(\?[a-zA-Z-]").match(self.pattern, start):
-            raise postfix.NotSupported("an inline flag", "Write both cases of a letter as a class, for example '[aA]'.")
+            advice = "Only `i` and `s` are read; a line begins where '(?<![^\\n])' matches."
+            raise _Malformed("an inline flag that is not part of ECMA-262", start, advice)
         raise _Malformed("unknown kind of group", start, "Write '(?:...)', '(...)' or '(?<name>...)'.")
 
-    def _close_group(self) -> Iterator[postfix.Instruction]:
+    def _close_group(self) -> Iterator[Instruction]:
         if len(self.groups) == 1:
             raise _Malformed("unmatched ')'", self.position, r"Remove it, or write '\)' for a parenthesis.")
-        yield from self._close(self.groups.pop())
+        group = self.groups.pop()
+        yield from self._close(group)
         self.position += 1
+        group.is_open = False
+        if group.look is not None:
+            self.num_looks -= 1
+            self.num_behind -= group.look.is_behind
+            self._read_no_quantifier("a lookbehind" if group.look.is_behind else "")
         yield from self._read_quantifier()
 
-    def _close(self, group: _Group) -> Iterator[postfix.Instruction]:
+    def _close(self, group: _Group) -> Iterator[Instruction]:
         yield postfix.Join(group.items)
         if group.alternatives:
             yield postfix.Choose(group.alternatives + 1)
         if group.look is not None:
             yield group.look
+        if group.number is not None and self.has_marks:
+            yield postfix.Mark(group.number)
+            yield postfix.Join(3)
 
-    def _read_quantifier(self) -> Iterator[postfix.Instruction]:
+    def _read_no_quantifier(self, refused: str) -> None:
+        """Refuse a quantifier after an assertion, or note it after a lookahead, where `refused` is empty."""
+        if _QUANTIFIER.match(self.pattern, self.position) is None:
+            return
+        if refused:
+            raise _Malformed(f"a quantifier after {refused}, which has no width", self.position, "Remove it.")
+        self.loose["a quantifier after a lookahead"] = None
+
+    def _read_quantifier(self) -> Iterator[Instruction]:
         """Count the item that was just read, and repeat it if a quantifier follows."""
         self.groups[-1].items += 1
         found = _QUANTIFIER.match(self.pattern, self.position)
@@ -232,7 +299,7 @@ class _Parser:
             if hi is not None and hi < lo:
                 problem = f"counts out of order in {found[0]!r}"
                 raise _Malformed(problem, self.position, "Write the smaller count first.")
-        yield postfix.Loop(lo, hi)
+        yield postfix.Loop(lo, hi, is_lazy=found[0].endswith("?") and found[0] != "?")
         self.position = found.end()
 
     def _count(self, digits: str) -> int:
@@ -241,7 +308,7 @@ class _Parser:
             raise _Malformed(f"a count above {MAX_COUNT:,}", self.position, "Leave the bound out, as in '{3,}'.")
         return int(digits)
 
-    def _read_atom(self, sign: str) -> Iterator[postfix.Instruction]:
+    def _read_atom(self, sign: str) -> Iterator[Instruction]:
         start = self.position
         if sign in "*+?" or (sign == "{" and _QUANTIFIER.match(self.pattern, start)):
             advice = "Write a backslash before it for the character itself."
@@ -249,10 +316,13 @@ class _Parser:
         if sign == "[":
             yield postfix.Character(self._read_class())
         elif self.pattern.startswith((r"\b", r"\B"), start):
-            yield from postfix.boundary(ASCII_WORD, is_inside=self.pattern[start + 1] == "B")
             self.position += 2
+            self._read_no_quantifier(repr(self.pattern[start : start + 2]).replace("\\\\", "\\"))
+            yield from postfix.boundary(self._in_both_cases(ASCII_WORD), is_inside=self.pattern[start + 1] == "B")
+        elif sign == "\\" and (reference := self._read_reference()) is not None:
+            yield reference
         elif sign == "\\":
-            yield postfix.Character(self._read_escape())
+            yield postfix.Character(self._in_both_cases(self._read_escape()))
         elif sign == ".":
             self.position += 1
             yield postfix.Character(ALL_CHARACTERS if "s" in self.groups[-1].flags else invert(_LINE_ENDS))
@@ -260,7 +330,48 @@ class _Parser:
             yield from self._read_run()
         yield from self._read_quantifier()
 
-    def _read_run(self) -> Iterator[postfix.Instruction]:
+    def _read_reference(self) -> Instruction | None:
+        r"""Read a back-reference (`\1`, `\k<name>`); None where there is none."""
+        start = self.position
+        found = _REFERENCE.match(self.pattern, start)
+        if found is None:
+            if self.pattern.startswith(r"\k", start) and self._group_names:
+                advice = r"Write '\k<name>', or 'k' for the letter."
+                raise _Malformed(r"'\k' without the name of a group", start, advice)
+            return None
+        if found[2] is not None and not self._group_names:
+            return None  # without named groups, annex B reads the letter
+        number = self._group_names.get(_unescaped(found[2])) if found[1] is None else int(found[1][:9])
+        if number is None or number > len(self._captures):
+            problem = f"a back-reference ('{found[0]}') to a group that the pattern does not have"
+            raise _Malformed(problem, start, r"Correct it, or write a character by its code, as in '\x01'.")
+        self.position = found.end()
+        if self._is_unset(number):
+            return postfix.Text("")
+        return postfix.Reference(number, "i" in self.groups[-1].flags)
+
+    def _is_unset(self, number: int) -> bool:
+        """Whether a group certainly has not matched where a back-reference to it stands, which therefore matches the empty text.
+
+        It has not inside itself, before itself (what it matched in an earlier iteration is forgotten), in another alternative, and after
+        a negative lookaround around it. In a lookbehind, which is matched from its end, only the first is decided here, and nothing of a
+        group that is too deep in others.
+        """
+        group = self.captures.get(number)
+        if group is not None and group.is_open:
+            return True
+        if self.num_behind or group is None:
+            return group is None and not self.num_behind
+        for _ in range(_MAX_DEPTH):
+            if group.look is not None and group.look.is_negative:
+                return True
+            assert group.parent is not None, "the whole pattern is open"
+            if group.parent.is_open:
+                return group.alternative != group.parent.alternatives
+            group = group.parent
+        return False
+
+    def _read_run(self) -> Iterator[Instruction]:
         """Read plain characters, without the last one where it is repeated."""
         found = _RUN.match(self.pattern, self.position)
         end = self.position + 1 if found is None else found.end()
@@ -277,7 +388,7 @@ class _Parser:
         self.groups[-1].items += len(run) - 1
 
     def _in_both_cases(self, written: Ranges) -> Ranges:
-        return ignoring_case(written) if "i" in self.groups[-1].flags else written
+        return in_both_cases(written) if "i" in self.groups[-1].flags else written
 
     def _read_class(self) -> Ranges:
         start = self.position
@@ -289,8 +400,8 @@ class _Parser:
                 raise _Malformed("unclosed class", start, r"Close it with ']', or write '\[' for a bracket.")
             sets.append(self._read_class_range())
         self.position += 1
-        found = self._in_both_cases(tuple(one for ranges in sets for one in ranges))
-        return invert(union([found])) if negated else union([found])
+        found = self._in_both_cases(union(sets))
+        return invert(found) if negated else found
 
     def _read_class_range(self) -> Ranges:
         start = self.position
@@ -320,21 +431,22 @@ class _Parser:
         return self._read_escape()
 
     def _read_escape(self) -> Ranges:
+        """Read one character or a set of them, in the case in which it is written."""
         start = self.position
         sign = self.pattern[start + 1 : start + 2]
         self.position += 2
-        if sign.lower() in _CLASS_ESCAPES:
-            found = _CLASS_ESCAPES[sign.lower()]()
+        if sign and sign in "dDwWsS":
+            found = {"d": ASCII_DIGITS, "w": self._in_both_cases(ASCII_WORD), "s": ecma_space()}[sign.lower()]
             return invert(found) if sign.isupper() else found
         if sign in ("p", "P") and _PROPERTY.match(self.pattern, self.position):
             return self._read_property(sign == "P")
         if sign in _CONTROLS:
             return single(_CONTROLS[sign])
         if sign in ("x", "u", "c", "0") and (code_point := self._read_code_point(sign)) is not None:
-            return self._in_both_cases(single(code_point))
+            return single(code_point)
         if sign and sign in _SYNTAX:
             return single(ord(sign))
-        return self._in_both_cases(single(self._read_loose_escape(start, sign)))
+        return single(self._read_loose_escape(start, sign))
 
     def _read_loose_escape(self, start: int, sign: str) -> int:
         """Read an escape that the `u` flag does not allow."""
@@ -343,13 +455,8 @@ class _Parser:
         if sign in ("A", "Z", "z"):
             advice = "Write '^' for the start of the text and '$' for its end."
             raise _Malformed(rf"'\{sign}' is not part of ECMA-262", start, advice)
-        digits = re.compile(r"\d+", re.ASCII).match(self.pattern, start + 1)
-        is_reference = digits is not None and sign != "0" and int(digits[0][:9]) <= self._num_captures
-        if is_reference or (sign == "k" and "(?<" in self.pattern):
-            advice = "Not a regular language: list the alternatives that you need."
-            raise postfix.NotSupported(rf"a back-reference ('\{sign}')", advice)
         self.loose[rf"'\{sign}'"] = None
-        if digits is not None and (octal := _OCTAL.match(self.pattern, start + 1)) is not None:
+        if (octal := _OCTAL.match(self.pattern, start + 1)) is not None:
             self.position = octal.end()
             return int(octal[0], 8)
         if sign == "c":  # without a letter after it, the backslash is a literal one
@@ -358,8 +465,13 @@ class _Parser:
         return ord(sign)
 
     @cached_property
-    def _num_captures(self) -> int:
-        return sum(found[1] is not None for found in _CAPTURES.finditer(self.pattern))
+    def _captures(self) -> list[str | None]:
+        """The names of all groups that capture, or None for each."""
+        return [_unescaped(found[2]) for found in _CAPTURES.finditer(self.pattern) if found[1] is not None]
+
+    @cached_property
+    def _group_names(self) -> dict[str | None, int]:
+        return {name: number for number, name in enumerate(self._captures, 1) if name is not None}
 
     def _read_property(self, negated: bool) -> Ranges:
         name = _PROPERTY.match(self.pattern, self.position)
@@ -367,8 +479,7 @@ class _Parser:
         self.position = name.end()
         found = unicode_property(name[1])
         if found is None:
-            advice = r"Write a general category ('\p{L}', '\p{Lu}', '\p{Nd}'), or ranges, for example '[\u0370-\u03ff]' for Greek."
-            raise postfix.NotSupported(f"the property {name[0]!r}", advice)
+            raise _Malformed(f"no Unicode property is named {name[1]!r}", name.start(), advice_for_property(name[1]))
         return invert(found) if negated else found
 
     def _read_code_point(self, sign: str) -> int | None:
@@ -405,7 +516,9 @@ class _Parser:
         return 0x10000 + ((unit - 0xD800) << 10) + (int(low[1], 16) - 0xDC00)
 
 
-_CLASS_ESCAPES: dict[str, Callable[[], Ranges]] = {"d": lambda: ASCII_DIGITS, "w": lambda: ASCII_WORD, "s": ecma_space}
+def _unescaped(name: str | None) -> str | None:
+    """The name of a group without escapes; one that is no character stays, and is no identifier."""
+    return name and _NAME_ESCAPE.sub(lambda found: chr(min(int(found[1] or found[2], 16), MAX_CODE_POINT)), name)
 
 
 def _is_single(ranges: Ranges) -> bool:

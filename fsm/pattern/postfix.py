@@ -78,6 +78,21 @@ class Look:
     is_negative: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Push the empty text, on either side of the group with a number, counted from 1; only for the matcher of back-references."""
+
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Push the text that a group matched last, the empty text where it did not; with `ignores_case` also a text equal to it."""
+
+    number: int
+    ignores_case: bool = False
+
+
 Leaf = Text | Character | Assert
 Combination = Join | Choose | Loop | Look
 Instruction = Leaf | Combination

@@ -124,6 +124,7 @@ _NEWLINE: Ranges = ((0x0A, 0x0A),)
 
 _MATCHES_EMPTY = re.search(r"\B", "") is not None  # since Python 3.14
 
+_NO_PROPERTIES = r"`re` has no Unicode properties. Write a class, as '[^\W\d_]' for letters; the `pattern` of a JSON schema reads '\p{L}'."
 _ADVICE = {
     "missing ), unterminated subpattern": r"Close the group with ')', or write '\(' for a parenthesis.",
     "unbalanced parenthesis": r"Remove the ')', or write '\)' for a parenthesis.",
@@ -131,6 +132,10 @@ _ADVICE = {
     "nothing to repeat": r"Put something before the quantifier, or write a backslash before it for the character itself.",
     "multiple repeat": "Put a group around the first repetition, as in '(?:a*)*'.",
     "bad escape (end of pattern)": r"Write '\\' for a backslash.",
+    r"bad escape \p": _NO_PROPERTIES,
+    r"bad escape \P": _NO_PROPERTIES,
+    r"incomplete escape \u": r"Write four hexadecimal digits, as in '\u00e9', or '\U' and eight, as in '\U0001f600'.",
+    "unknown extension ?<": "In `re` a named group is '(?P<name>...)', and '(?:...)' one without a name.",
     "bad escape": "Remove the backslash, or use an escape that `re` knows.",
     "bad character range": "Write the lower character first, or put '-' at the end of the class.",
     "min repeat greater than max repeat": "Write the smaller count first.",

@@ -1,25 +1,18 @@
-r"""`pattern` inside checks: a pattern that might backtrack is matched by a lazy DFA where it is regular, else by bounded backtracking. On a
-lookaround or a back-reference (`(.+)-\1`) the validator `jsonschema-rs` backtracks, and reports a text that takes too many steps as not
-matching; here that raises `BudgetExceeded`. DFAs of more than `MAX_STATES` are given up for backtracking. Other patterns are left to the
-validator's linear-time engine.
-
-`Translation`: a copy of a schema document in the keywords of draft 2020-12 (by `in_latest_words`), for the validator, which knows only its
-draft. It maps each original subschema to its JSON pointer in the copy, and rewrites local references (`#/...`). The schemas of a registry
-are not translated, nor references through other identifiers. `needs_translation` is False where the validator reads the document correctly.
+"""`Translation`: a copy of a schema document in the keywords of draft 2020-12 (by `in_latest_words`), for the validator, which knows only
+its draft. It maps each original subschema to its JSON pointer in the copy, and rewrites local references (`#/...`). The schemas of a
+registry are not translated, nor references through other identifiers. `needs_translation` is False where the validator reads the document
+correctly.
 
 `SchemaCheck`: validates a complete JSON value by `jsonschema-rs`, for subschemas that the automaton only over-approximates. It has a
 conjunction of subschemas, possibly negated, which the validator reads offline as JSON-pointer references into the schema document; keywords
-of older drafts are rewritten for it, and where a pattern might make it backtrack, `PatternKeyword` matches it
-instead. It cannot check negated single keywords and those of Python types (`is_checkable`): then the value around is checked.
+of older drafts are rewritten for it, and patterns are read by `pattern_check.py`. It cannot check negated single keywords and those of
+Python types (`is_checkable`): then the value around is checked.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable
-from contextlib import suppress
-from contextvars import ContextVar
+from collections.abc import Iterable, Iterator
 from decimal import Decimal
 from functools import cached_property, partial
 from types import SimpleNamespace
@@ -28,77 +21,16 @@ from urllib.parse import quote, unquote
 
 import jsonschema_rs
 
-from fsm.automaton.lazy_dfa import Automaton
-from fsm.errors import BudgetExceeded, SchemaError, reference
-from fsm.pattern.ecma_pattern import ecma_search
+from fsm.errors import SchemaError, reference
+from fsm.pattern.ecma_matcher import MAX_STEPS
 from fsm.schema.documents.document import Document, has_older_words, in_latest_words
 from fsm.schema.keywords.keyword import KEYWORDS, Keyword
 from fsm.schema.keywords.place import Conjunction, Dialect, Inside, NegatedKeyword, Place, Schema, escape, part_at
 from fsm.schema.keywords.resource import LATEST
 from fsm.schema.keywords.value import TextLanguage
-from fsm.terms.characters import utf8
+from fsm.schema.pattern_check import KeyPatterns, PatternKeyword, is_plain, is_valid, with_written_keys
 
-MAX_BACKTRACKS = 50_000_000  # of one match: some seconds
-NOT_REGULAR = f"the pattern is not regular, so it is matched by backtracking, in at most {MAX_BACKTRACKS:,} steps"
-MAX_STATES = 50_000
-
-_BACKTRACKS = re.compile(r"\(\?<?[=!]|\\+(?:[1-9]|k<)")
-_UNDECIDED: ContextVar[str | None] = ContextVar("undecided pattern", default=None)
-"""The pattern that could not be decided in the current validation."""
-
-
-def may_backtrack(schemas: str) -> bool:
-    """Whether the JSON text of schemas may contain a lookaround or a back-reference."""
-    return _BACKTRACKS.search(schemas) is not None
-
-
-def is_valid(validator: Any, value: Any) -> bool:
-    """True when `value` is valid.
-
-    Raises:
-        BudgetExceeded: a pattern could not be decided within `MAX_BACKTRACKS` steps.
-    """
-    _UNDECIDED.set(None)
-    answer = bool(validator.is_valid(value))
-    pattern = _UNDECIDED.get()
-    if pattern is not None:
-        raise BudgetExceeded(
-            f"whether a text matches the pattern {pattern!r} was not decided within {MAX_BACKTRACKS:,} steps of backtracking. "
-            "Write the pattern without the back-reference, give it fewer ways to match (`[^-]+` instead of `.+`), or a `maxLength`.",
-            "max_backtracks",
-            MAX_BACKTRACKS,
-        )
-    return answer
-
-
-class PatternKeyword:
-    """The keyword `pattern` as the validator calls it: the class is the factory, an instance one pattern in a schema."""
-
-    def __init__(self, parent: Any, pattern: Any, path: Any) -> None:
-        self._pattern = pattern
-        self._automaton: Automaton | None = None
-        with suppress(SchemaError):  # not regular, or malformed, which the validator reports
-            if may_backtrack(pattern):
-                self._automaton = Automaton(ecma_search(pattern, utf8), max_states=MAX_STATES)
-        options = jsonschema_rs.FancyRegexOptions(backtrack_limit=MAX_BACKTRACKS)
-        self._matcher = jsonschema_rs.validator_for({"pattern": pattern}, pattern_options=options)
-
-    def validate(self, instance: Any) -> None:
-        """Raise `ValueError` where a text does not match."""
-        if isinstance(instance, str) and not self._matches(instance):
-            raise ValueError(f"{instance!r} does not match {self._pattern!r}")
-
-    def _matches(self, text: str) -> bool:
-        if self._automaton is not None:
-            try:
-                return self._automaton.accepts(text.encode(errors="surrogatepass"))
-            except BudgetExceeded:
-                self._automaton = None
-        error = next(self._matcher.iter_errors(text), None)
-        if error is not None and not isinstance(error.kind, jsonschema_rs.ValidationErrorKind.Pattern):
-            _UNDECIDED.set(self._pattern)
-        return error is None
-
+NOT_REGULAR = f"the pattern is not regular, so it is matched by backtracking, in at most {MAX_STEPS:,} steps"
 
 _OLDER = ("draft-04", "draft-06", "draft-07")
 """Drafts that have some of the older keywords themselves."""
@@ -200,6 +132,9 @@ def is_checkable(places: Conjunction) -> bool:
     )
 
 
+_MAX_VALIDATORS = 16  # of one check
+
+
 class SchemaCheck:
     """The condition that a value satisfies the schemas at all of some places of a document, or their negations.
 
@@ -214,6 +149,7 @@ class SchemaCheck:
 
     def __init__(self, document: Document, places: Conjunction) -> None:
         self._document, self._places = document, places
+        self._validators = dict[tuple[str, ...], Any]()
 
     def holds(self, data: bytes) -> bool:
         """True when the value that `data` spells in JSON is valid.
@@ -221,25 +157,46 @@ class SchemaCheck:
         Raises:
             BudgetExceeded: a pattern takes too many steps of backtracking to be decided; see here.
         """
-        return is_valid(self._validator, json.loads(data))
+        value = json.loads(data)
+        return is_valid(self._validator_for(value), value)
 
     def fault(self, data: bytes) -> int | None:
         """Always None: the validator needs a complete value."""
         return None
 
+    def _validator_for(self, value: Any) -> Any:
+        """The validator, with the key patterns as they are written for a value."""
+        written = self._key_patterns.for_value(value)
+        key = tuple(written[pattern] for pattern in self._key_patterns.listed)
+        if key not in self._validators:
+            if len(self._validators) >= _MAX_VALIDATORS:
+                self._validators.clear()
+            self._validators[key] = self._validator(written)
+        return self._validators[key]
+
     @cached_property
-    def _validator(self) -> Any:
+    def _key_patterns(self) -> KeyPatterns:
+        return KeyPatterns(
+            (self._root, [self._reference(place) for place in self._places], *self._document.registry.values())
+        )
+
+    @property
+    def _root(self) -> Any:
+        return self._document.schema if self._translation is None else self._translation.root
+
+    def _validator(self, written: dict[str, str]) -> Any:
         document, asserts = self._document, self._document.asserts_format
-        wanted = _plain([self._reference(place) for place in self._places], asserts)
+        wanted = _plain([self._reference(place) for place in self._places], asserts, written)
         dialect = LATEST if self._translation else document.dialect
-        root = _plain(document.schema if self._translation is None else self._translation.root, asserts)
+        root = _plain(self._root, asserts, written)
         if isinstance(root, dict):
             root["$schema"] = dialect.metaschema  # in place of its own
-        resources = {at.removesuffix("#"): _plain(schema, asserts) for at, schema in document.registry.items()}
+        registry = document.registry.items()
+        resources = {at.removesuffix("#"): _plain(schema, asserts, written) for at, schema in registry}
         resources[document.resources.uri.removesuffix("#")] = root  # in place of one in the registry
         draft = getattr(jsonschema_rs, _DRAFTS[dialect.name])
         keywords: dict[str, Any] = {keyword.name: _own_keyword(keyword) for keyword in KEYWORDS.with_accepts}
-        if may_backtrack(json.dumps([wanted, resources])):
+        if not all(map(is_plain, _patterns(wanted, *resources.values()))):
             keywords["pattern"] = PatternKeyword
         try:
             return jsonschema_rs.validator_for(
@@ -332,14 +289,22 @@ def _pointer(root: Any, wanted: Any) -> str | None:
     return None
 
 
-def _plain(schema: Any, asserts_format: bool) -> Any:
-    """A copy of a schema in the form that the validator requires.
+def _patterns(*schemas: Any) -> Iterator[str]:
+    for schema in schemas:
+        for part in KEYWORDS.schemas_inside(schema):
+            if isinstance(part.get("pattern"), str):
+                yield part["pattern"]
+
+
+def _plain(schema: Any, asserts_format: bool, written: dict[str, str]) -> Any:
+    """A copy of a schema in the form that the validator requires, with some key patterns written in another way.
 
     It has ints and floats instead of `Decimal`s, references as valid URIs (`#/$defs/Row<Cell>`, as in generated schemas, is
     percent-encoded), and an additional member of `allOf` for each number format, such as `int32`, which the validator does not support.
     """
     copy = json.loads(json.dumps(schema, default=_float))
     for part in KEYWORDS.schemas_inside(copy):
+        with_written_keys(part, written)
         if isinstance(part.get("$ref"), str):
             part["$ref"] = quote(part["$ref"], safe=_SAFE)
         for name, stands_for in KEYWORDS.with_equivalent if asserts_format else ():

@@ -111,8 +111,13 @@ _EITHER = {
 }
 
 # What `\d`, `\s`, `\w` may match in the regex engines of pydantic (Rust's and Python's) in addition to ECMA's; characters that are
-# unassigned in this Python's Unicode (Cn) may have any class there.
+# unassigned in our Unicode (Cn) may have any class there.
 _WIDER = {"d": r"\p{Nd}\p{Cn}", "s": r"\s\x85\x1c-\x1f", "w": r"\w\p{L}\p{M}\p{N}\p{Pc}\p{So}\p{Cn}\u200c\u200d"}
+
+_EDGES = {
+    r"\b": rf"(?:(?<=\w)(?![{_WIDER['w']}])|(?<![{_WIDER['w']}])(?=\w))",
+    r"\B": rf"(?:(?<=\w)(?=\w)|(?<![{_WIDER['w']}])(?![{_WIDER['w']}]))",
+}
 
 
 def schema_of_type(annotation: Any) -> tuple[dict[str, Any], dict[str, Check]]:
@@ -243,7 +248,8 @@ def _check_keys(schema: Any, *allowed: str) -> None:
 def for_both_engines(pattern: str) -> str:
     r"""Narrow a pattern, so that each text that matches by ECMA-262 also matches in the regex engines of pydantic.
 
-    This changes only negated sets: `\D`, `\S`, `\W`, and shorthands inside `[^...]`.
+    This changes only negated sets (`\D`, `\S`, `\W`, and shorthands inside `[^...]`), and `\b` and `\B`, which look at letters of all
+    alphabets there.
 
     Raises:
         SchemaError: the pattern has a shorthand that cannot be narrowed, or a set operation of Rust.
@@ -265,6 +271,8 @@ def for_both_engines(pattern: str) -> str:
             token = f"[^{_WIDER[token[1].lower()]}]"
         elif token in (r"\d", r"\s", r"\w") and in_class and is_negated:
             token = _WIDER[token[1]]
+        elif token in _EDGES and not in_class:
+            token = _EDGES[token]
         out.append(token)
     return "".join(out)
 

@@ -128,8 +128,14 @@ def test_a_reference_that_is_no_proper_uri_is_followed_by_checks_too() -> None:
     assert not expression.accepts("[14]")
 
 
-def test_a_schema_that_the_validator_does_not_take_is_refused_by_a_schema_error() -> None:
+def test_a_schema_that_the_validator_does_not_take_is_refused_by_a_schema_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **options: object) -> None:
+        raise ValueError("an unknown keyword")
+
     expression = json_schema({"type": "string", "pattern": "(a)\\1[^]"})
+    assert (expression.accepts('"aab"'), expression.accepts('"aa"')) == (True, False)
+    monkeypatch.setattr("jsonschema_rs.validator_for", refuse)
+    expression = json_schema({"type": "string", "pattern": "(a)\\1[^]b"})
     with pytest.raises(SchemaError, match="the validator does not take"):
         expression.accepts('"a"')
 

@@ -6,7 +6,6 @@ import json
 import re
 import unicodedata
 import warnings
-from collections import Counter
 from contextlib import suppress
 from itertools import pairwise, product
 from typing import NamedTuple
@@ -19,19 +18,18 @@ from fsm import Expression, json_schema, regex
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import FSMError, RegexSyntaxError, SchemaError, UnsupportedRegex
 from fsm.pattern.ecma_pattern import ecma_search, read_loosely
+from fsm.pattern.unicode_sets import unicode_property
 from fsm.terms.characters import (
     ALL_CHARACTERS,
     MAX_CODE_POINT,
     Ranges,
     category,
     ecma_space,
-    general_category,
     ignoring_case,
     intersect,
     invert,
     json_spelling,
     json_text,
-    unicode_property,
     union,
     utf8,
 )
@@ -88,19 +86,20 @@ def test_a_category_is_what_re_means_by_it_for_every_character(letter: str, asci
     assert intersect(expected, ALL_CHARACTERS) == category(letter, ascii)
 
 
-def test_general_categories_are_those_of_unicodedata_for_every_character() -> None:
+def test_general_categories_are_those_of_unicodedata_where_a_character_is_assigned() -> None:
     names = list(map(unicodedata.category, map(chr, range(MAX_CODE_POINT + 1))))
-    for name, count in Counter(map(unicodedata.category, SCALARS)).items():
-        ranges = general_category(name) or ()
+    changed = list[int]()
+    for name in {*map(unicodedata.category, SCALARS)} - {"Cn"}:
+        ranges = unicode_property(name) or ()
         assert all(last < first for (_, last), (first, _) in pairwise(ranges))
-        assert {name} == {found for first, last in ranges for found in names[first : last + 1]}
-        assert count == sum(last + 1 - first for first, last in ranges)
-    assert general_category("Lu") == general_category("Uppercase_Letter") == unicode_property("gc=Lu")
-    assert invert(general_category("Cn") or ()) == unicode_property("Assigned")
+        changed += [c for first, last in ranges for c in range(first, last + 1) if names[c] not in (name, "Cn")]
+    assert len(changed) < 10  # between the version of Unicode of this Python and ours, as U+0295
+    assert unicode_property("Lu") == unicode_property("Uppercase_Letter") == unicode_property("gc=Lu")
+    assert invert(unicode_property("Cn") or ()) == unicode_property("Assigned")
     controls = ((0x09, 0x0D), (0x2028, 0x2029), (0xFEFF, 0xFEFF))
-    assert ecma_space() == union((controls, general_category("Zs") or ()))
-    cased = union(general_category(name) or () for name in ("Lu", "Ll", "Lt"))
-    assert cased == general_category("LC") == unicode_property("General_Category=Cased_Letter")
+    assert ecma_space() == union((controls, unicode_property("Zs") or ()))
+    cased = union(unicode_property(name) or () for name in ("Lu", "Ll", "Lt"))
+    assert cased == unicode_property("LC") == unicode_property("General_Category=Cased_Letter")
 
 
 def test_no_character_beyond_the_first_planes_has_case() -> None:
@@ -256,7 +255,8 @@ LOOSE_ATOMS = st.sampled_from(
         part(r"[^-a]", r"[^\-a]"),
         part(r"[\-b]", r"[\-b]"),
         part(r"[\b]", r"\x08"),
-        part(r"\142", "b", r"'\1'"),
+        part(r"\062", "2", r"'\0'"),
+        part(r"[\142]", "b", r"'\1'"),
         part(r"\x6", "x6", r"'\x'"),
         part(r"\x61", "a"),
         part(r"\u61", "u61", r"'\u'"),
@@ -341,10 +341,10 @@ def test_a_loose_pattern_is_read_as_python_reads_the_same(pattern: Part, texts: 
         ("^a{$", r"^a\{\Z"),
         ("^a{,2}$", r"^a\{,2\}\Z"),
         ("^a{2}{$", r"^aa\{\Z"),
-        (r"^(a)\2$", r"^a\x02\Z"),
+        (r"^(a)[\1]$", r"^a\x01\Z"),
         (r"^\08$", r"^\x008\Z"),
-        (r"^\8$", r"^8\Z"),
-        (r"^\400$", r"^ 0\Z"),
+        (r"^[\8]$", r"^8\Z"),
+        (r"^[\40]0$", r"^ 0\Z"),
         (r"^(?i)aab{2}$", r"^(?i:aabb)\Z"),
         (r"^(?i)(?:ab|b)c$", r"^(?i:(?:ab|b)c)\Z"),
     ],

@@ -164,13 +164,15 @@ def _megabytes() -> int:
     return most >> 20 if sys.platform == "darwin" else most >> 10
 
 
-def run(seed: int, seconds: float, counts: Counts, *, count: int | None = None, progress: float = 0) -> Iterator[str]:
+def run(
+    seed: int, seconds: float, counts: Counts, *, count: int | None = None, num_steps: int = NUM_STEPS, progress: float = 0
+) -> Iterator[str]:
     """Check the languages of seed, seed + 1, ... for a time; yield what is wrong, and print the counts every `progress` seconds."""
     end, said, tokens = monotonic() + seconds, monotonic(), vocabulary()
     for number in itertools.count(seed):
         if monotonic() > end or number - seed == count:
             return
-        found = problem(number, tokens, counts)
+        found = problem(number, tokens, counts, num_steps)
         if found:
             yield f"seed {number}: {found}"
         if progress and monotonic() - said > progress:

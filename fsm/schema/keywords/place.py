@@ -155,13 +155,26 @@ def _map_of(what: str, check_item: Check) -> Check:
     return check
 
 
+_TYPES_ELSEWHERE = {
+    **dict.fromkeys(("float", "double", "decimal", "real", "numeric"), "number"),
+    **dict.fromkeys(("int", "int32", "int64", "long", "uint", "short"), "integer"),
+    **dict.fromkeys(("dict", "map", "mapping", "record", "struct"), "object"),
+    **dict.fromkeys(("list", "tuple", "set", "sequence", "vector"), "array"),
+    **dict.fromkeys(("str", "text", "char", "date", "datetime", "bytes", "enum"), "string"),
+    **dict.fromkeys(("none", "nil", "undefined", "nonetype"), "null"),
+    "bool": "boolean",
+}
+"""What other languages call the types of JSON."""
+
+
 def _check_types(value: object, pointer: str) -> None:
     names = [value] if isinstance(value, str) else value
     if not isinstance(names, list) or not names:
         raise expected(f"one of {', '.join(JSON_TYPES)}, or a list of them", value, pointer)
     for name in names:
         if name not in JSON_TYPES:
-            near = get_close_matches(str(name), JSON_TYPES, 1)
+            other = _TYPES_ELSEWHERE.get(str(name).lower())
+            near = [other] if other else get_close_matches(str(name), JSON_TYPES, 1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             problem = f"expected a JSON type ({', '.join(JSON_TYPES)}), received {shorten(name)}.{hint}"
             raise SchemaError(problem, pointer)
