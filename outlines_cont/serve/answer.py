@@ -40,8 +40,10 @@ async def asked_chat(
     count = request.n or 1
 
     def opened() -> list[Choice]:
+        with _errors_of():
+            variables = request.chat_template_kwargs
+            chat = Chat(model, rng=request.seed, tools=tools if calls else (), template_variables=variables)
         with _errors_of("messages"):
-            chat = Chat(model, rng=request.seed, tools=tools if calls else (), **(request.chat_template_kwargs or {}))
             for message in conversation(request.messages):
                 chat = chat.message(message)
             num_prompt = chat.state.shape[2]

@@ -15,7 +15,8 @@ from outlines_cont.errors import OutlinesContError
 
 _log = logging.getLogger("outlines_cont.serve")
 _TOO_LONG = 2_000
-_FIELDS = {"thinking": "reasoning_effort", "stop_at": "stop"}  # of options that have another name there
+_FIELDS = {"thinking": "reasoning_effort", "stop_at": "stop", "template_variables": "chat_template_kwargs"}
+"""The fields of options that have another name there."""
 
 
 class ErrorDetails(BaseModel):

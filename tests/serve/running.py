@@ -54,6 +54,11 @@ class Running:
         sent = {"Authorization": f"Bearer {self._key}", **headers}
         return httpx.post(f"{self.url}{path}", json=body, headers=sent, timeout=60)
 
+    def send(self, path: str, text: str | bytes, **headers: str) -> httpx.Response:
+        """Send a text as the JSON of a request, which may be none."""
+        sent = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json", **headers}
+        return httpx.post(f"{self.url}{path}", content=text, headers=sent, timeout=60)
+
     def wait_until(self, holds: Callable[[], bool], seconds: float = 30.0) -> None:
         """Wait until something holds."""
         wait_until(holds, seconds)
