@@ -30,7 +30,7 @@ SHOWN = "".join(f"|{{{{ {name} | tojson if {name} is defined else '-' }}}}" for 
 NAMES = [
     *inspect.signature(Chat.__init__).parameters,
     *("messages", "add_generation_prompt", "continue_final_message", "bos_token", "eos_token", "pad_token", "image_token"),
-    *("range", "namespace", "dict", "raise_exception", "strftime_now", "loop", "cls", "source", "conversation", "chat_template", "tokenize"),
+    *("range", "namespace", "dict", "raise_exception", "strftime_now", "cls", "source", "conversation", "chat_template", "tokenize"),
     *("", "__class__", "\ud800", "first ", *READ),
 ]
 JSON = st.recursive(
@@ -61,7 +61,7 @@ def test_a_variable_changes_what_the_template_writes_of_it_and_nothing_else(vari
         assert refused.value.option == "template_variables"
 
 
-@pytest.mark.parametrize("name", ["messages", "tools", "add_generation_prompt", "bos_token", "eos_token", "pad_token", "range", "namespace"])
+@pytest.mark.parametrize("name", ["messages", "tools", "add_generation_prompt", "bos_token", "eos_token", "range", "namespace"])
 def test_a_reserved_name_is_said_to_be_one(name: str) -> None:
     with pytest.raises(OptionError, match=f"got '{name}', a reserved name: .* It reads documents, first, second"):
         _text({name: "a"})
