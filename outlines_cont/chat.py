@@ -367,7 +367,7 @@ class Chat(Immutable):
 
         Raises:
             ChatError: there is no message, or JSON cannot hold one of them.
-            StateFileError, OSError: the file cannot be written.
+            StateFileError: the file cannot be written.
         """
         turns = [replace(turn, value=plain(turn.value)) for turn in self._turns]
         text = turns_json(turns, self._format.template.options, self._format.tool_messages)

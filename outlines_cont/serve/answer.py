@@ -22,6 +22,8 @@ from outlines_cont.serve.choice import Answer, Choice
 from outlines_cont.serve.messages import conversation
 from outlines_cont.serve.requests import EFFORTS, ChatRequest, CompletionRequest
 
+_MAX_DIGITS = 18  # of the id of a token
+
 
 async def asked_chat(
     model: Any, generator: Generator, tools: Sequence[Tool], request: ChatRequest, most: int
@@ -103,7 +105,7 @@ def _sampler(request: ChatRequest | CompletionRequest) -> Any:
 
 
 def _token_id(name: str) -> int:
-    if not name.isdecimal():
+    if not name.isdecimal() or len(name) > _MAX_DIGITS:
         raise APIError(400, f"expected ids of tokens as the keys of `logit_bias`, got {name[:40]!r}", "logit_bias")
     return int(name)
 

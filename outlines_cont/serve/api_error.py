@@ -66,6 +66,12 @@ def api_error(error: Exception, param: str | None = None) -> APIError:
     """Return the error of a request: 400 if this package has refused it, 500 for anything else, without its text, which is logged."""
     if isinstance(error, APIError):
         return error
+    if isinstance(error, RecursionError):
+        return APIError(400, "expected values that are nested less deeply", param, "nested_too_deeply")
+    if isinstance(error, UnicodeEncodeError):
+        return APIError(
+            400, "expected texts without surrogates that stand alone, such as '\\ud800'", param, "invalid_text"
+        )
     if isinstance(error, OutlinesContError | FSMError):
         pointer = getattr(error, "pointer", None)
         option = getattr(error, "option", None) or ""

@@ -69,7 +69,7 @@ class Wanted:
 def _parsed(schema: Any, field: str) -> Any:
     try:
         return json.loads(schema) if isinstance(schema, str) else schema
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise APIError(400, f"expected a JSON schema, got text that is not JSON: {error}", field) from error
 
 
