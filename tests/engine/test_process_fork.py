@@ -6,12 +6,14 @@ import functools
 import multiprocessing
 import os
 import random
+import re
 import signal
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -241,3 +243,14 @@ def test_properties_that_another_thread_computes_are_computed_in_a_child(monkeyp
     assert in_child(computes) == 0
     Slow.may_end.set()
     thread.join()
+
+
+_RESET = {"job.py", "engine_thread.py", "constraints.py"}
+"""Modules whose objects are made anew in a child, or belong to a call, which ends there."""
+
+
+def test_every_lock_of_an_object_is_free_in_a_child() -> None:
+    root = Path(process_fork.__file__).parents[1]
+    pattern = re.compile(r"self\.\w+(?:: [^=\n]+)? = (?:threading\.)?(?:R?Lock|Condition|\w*Semaphore|Barrier|ThreadPoolExecutor)\(")
+    files = [path for package in ("fsm", "outlines_cont") for path in (root / package).rglob("*.py")]
+    assert {path.name for path in files if pattern.search(path.read_text(encoding="utf-8"))} == _RESET, "use those of `process_fork`"
