@@ -68,6 +68,7 @@ class Chat(Immutable):
         tools: Sequence[Any] = (),
         tool_form: ToolForm | str | None = None,
         rng: Rng = None,
+        template_variables: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> None:
         """Begin a conversation.
@@ -80,14 +81,19 @@ class Chat(Immutable):
             tool_form: how the model writes calls: a `ToolForm`, or the name of one of `FORMS`, such as 'hermes'; None infers it from the
                 template.
             rng: the seed of the random stream; None takes one from the operating system.
-            **options: variables of the template, such as `enable_thinking=False`.
+            template_variables: variables of the template, such as `{"enable_thinking": False}`: for names that come from elsewhere, as no
+                other parameter can be among them.
+            **options: the same, as keywords: `enable_thinking=False`.
 
         Raises:
             NoChatTemplate: the tokenizer has none, and none was given.
-            OptionError: the template reads no such variable.
+            OptionError: the template reads no such variable, or its name is reserved, such as `messages` and `bos_token`.
         """
         check_model(model)
-        self._format = ChatFormat.of(model, template, tool_form, options).with_tools(tools)
+        variables = {} if template_variables is None else template_variables
+        is_dict = isinstance(variables, Mapping) and all(isinstance(name, str) for name in variables)
+        check("template_variables", variables, is_dict, "a dict of variables of the template by their names")
+        self._format = ChatFormat.of(model, template, tool_form, {**variables, **options}).with_tools(tools)
         self._rng = rng
         self._turns: tuple[Turn, ...] = ()
         # The last state that was computed, for these messages or others.
@@ -361,7 +367,7 @@ class Chat(Immutable):
 
         Raises:
             ChatError: there is no message, or JSON cannot hold one of them.
-            StateFileError, OSError: the file cannot be written.
+            StateFileError: the file cannot be written.
         """
         turns = [replace(turn, value=plain(turn.value)) for turn in self._turns]
         text = turns_json(turns, self._format.template.options, self._format.tool_messages)
@@ -388,7 +394,7 @@ class Chat(Immutable):
         rows, seed, text = load_chat(path, model)
         try:
             turns, options, saved_tools = read_turns(text)
-            chat = cls(model, template=template, tools=tools or saved_tools, **options)
+            chat = cls(model, template=template, tools=tools or saved_tools, template_variables=options)
         except (ValidationError, ChatError, OptionError, FSMError) as error:
             raise StateFileError(
                 f"expected a conversation with this model and template in {path!r}, got something else: {error}"

@@ -174,6 +174,10 @@ class DeadlockError(OutlinesContError, RuntimeError):
         self.names = names
 
 
+class ProcessForked(OutlinesContError, RuntimeError):
+    """The process was forked while the rows ran: they run on in the parent, and ended in the child."""
+
+
 class BudgetError(OutlinesContError, RuntimeError):
     """A program (a template, a controller or a script) has reached one of its limits; there is a subclass for each.
 

@@ -19,7 +19,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def shielded(function: Callable[P, T], *arguments: P.args, **options: P.kwargs) -> T:
+def shielded(function: Callable[P, T], /, *arguments: P.args, **options: P.kwargs) -> T:
     """Call code of a user.
 
     Raises:

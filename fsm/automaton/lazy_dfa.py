@@ -9,7 +9,6 @@ Walks of the token trie also divide terms, into a prefix of variable length and 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -17,6 +16,7 @@ import numpy as np
 from fsm.automaton.byte_dfa import FEW_BYTES
 from fsm.automaton.transition_rows import Rows, bytes_of
 from fsm.errors import UnknownState, exceeded
+from fsm.process_fork import rlock
 from fsm.terms import node as nodes
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import ALL_BYTES, EMPTY, PREFIX_KINDS, Kind, Node
@@ -123,7 +123,7 @@ class Automaton:
         self.derivatives = derivatives or Derivatives()
         self.nodes: list[Node] = [EMPTY, root]
         self._ids: dict[Node, int] = {root: self.initial_state, EMPTY: DEAD}
-        self._lock = threading.RLock()
+        self._lock = rlock()
         self.forget_rows()
 
     def __len__(self) -> int:

@@ -5,13 +5,14 @@ is no eviction: a walk whose table is full continues with a new one. `bytes_of` 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable
 from functools import lru_cache
 from weakref import WeakMethod
 
 import numpy as np
 from numpy.typing import NDArray
+
+from fsm.process_fork import rlock
 
 Codes = NDArray[np.int32]
 """States as offsets into the table: 256 times the number of their row; 0 for the dead state."""
@@ -42,7 +43,7 @@ class Rows:
     def __init__(self, arcs: Callable[[int], Iterable[tuple[int, int]]], max_bytes: int) -> None:
         self._arcs = WeakMethod(arcs)
         self._max_rows = max(max_bytes // 1024, 2)
-        self._lock = threading.RLock()
+        self._lock = rlock()
         self._flat = np.zeros(16 * 256, np.int32)
         self._states = np.zeros(16, np.int32)
         self._num_rows = 1
@@ -89,8 +90,10 @@ class Rows:
                 return code
             code = self._num_rows << 8
             if code == len(self._flat):
-                self._flat = np.concatenate([self._flat, np.zeros_like(self._flat)])
                 self._states = np.concatenate([self._states, np.zeros_like(self._states)])
+                self._flat = np.concatenate(
+                    [self._flat, np.zeros_like(self._flat)]
+                )  # last: an interrupt may come between
             self._states[self._num_rows] = state
             self._num_rows += 1
             for mask, target in arcs:

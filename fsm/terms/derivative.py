@@ -8,12 +8,12 @@ Source: Brzozowski 1964, doi:10.1145/321239.321249; byte classes as in Owens, Re
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from heapq import heappop, heappush
 
 from fsm.errors import ExpressionError, exceeded
+from fsm.process_fork import rlock
 from fsm.terms import continuation as continuations
 from fsm.terms import node as nodes
 from fsm.terms import work
@@ -74,7 +74,7 @@ class Derivatives:
         self._counted: dict[tuple[object, ...], dict[tuple[int, int], bool]] = {}
         self._iterations: dict[tuple[Node, Node], bytes] = {}
         self._distances = Distances(max_memo=max_memo)
-        self._lock = threading.RLock()  # a thread must not clear a cache while another one fills it
+        self._lock = rlock()  # a thread must not clear a cache while another one fills it
 
     def arcs(self, node: Node) -> Arcs:
         """Return the arcs of `node`: masks disjoint and not empty, targets distinct and never the empty language.

@@ -5,10 +5,11 @@ The last entry is never evicted, however large. Memory that keys keep alive may 
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Hashable
 from typing import Generic, TypeVar
+
+from fsm.process_fork import lock
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -27,7 +28,7 @@ class ByteCache(Generic[K, V]):
         self._entries = OrderedDict[K, tuple[V, int, Hashable]]()  # in the order of eviction
         self._used = set[K]()
         self._owners: dict[Hashable, list[int]] = {}  # the number of values of each, and the bytes charged for it
-        self._lock = threading.Lock()
+        self._lock = lock()
 
     def __len__(self) -> int:
         return len(self._entries)

@@ -35,8 +35,10 @@ _OPEN_END = "\ue0c4END-OF-OPEN-REPLY\ue0c4 "
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 # More than any template of a model needs that reads each message some times.
 _SECONDS, _CHARACTERS_PER_LETTER = 30.0, 100
-# What `Chat` and transformers pass to every template.
-_GIVEN = {"messages", "add_generation_prompt", "continue_final_message", "raise_exception", "strftime_now"}
+# What `Chat` and transformers pass to every template; no variable has one of these names, nor that of a special token.
+_GIVEN = {"messages", "tools", "add_generation_prompt", "continue_final_message", "raise_exception", "strftime_now"}
+_SPECIAL = {f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")}
+_OF_TOKENIZER = frozenset({"reasoning_effort"})  # the variables of mistral-common
 _ROLES = ("system", "user", "assistant", "tool", "developer", "function", "ipython")
 
 
@@ -47,7 +49,7 @@ class ChatTemplate:
     Attributes:
         model: the model whose tokenizer encodes.
         source: the Jinja template; None if the tokenizer renders by itself, as those of mistral-common do.
-        options: variables of the template in addition to the messages, such as `enable_thinking`.
+        options: variables of the template in addition to the messages, such as `enable_thinking`. Texts in them are plain text.
     """
 
     model: LanguageModel
@@ -68,12 +70,11 @@ class ChatTemplate:
             if isinstance(found, Mapping):
                 found = found.get("tool_use" if tools and "tool_use" in found else "default")
             if not isinstance(found, str) and type(tokenizer).__name__ == "MistralCommonBackend":
+                _check_variables(options, _OF_TOKENIZER, model)
                 return cls(model, None, options)
             source = found
         if isinstance(source, str):
-            names_read(source)
-            for name in options:
-                check_option(name, source)
+            _check_variables(options, names_read(source), model)
             return cls(model, source, options)
         raise NoChatTemplate(
             f"expected a model whose tokenizer has a chat template, got {model!r}, which is probably not a chat "
@@ -103,11 +104,13 @@ class ChatTemplate:
             return self._ids_of_tokenizer(checked, tools, flags)
         names = control_names_of(self.model.tokenizer)
         written: list[str] = []
-        mapped_texts([checked, list(tools)], written.append)
-        mark = next(mark for mark in MARKS if not any(mark in text for text in written))
+        mapped_texts([checked, list(tools), self.options], written.append)
+        mark = next((mark for mark in MARKS if not any(mark in text for text in written)), None)
+        if mark is None:
+            raise ChatError("expected messages without one of the characters U+FDD0 to U+FDEF, got all of them")
         marked = [self._marked(message, mark) for message in checked]
-        marked_tools = mapped_texts([*tools], lambda text: names.marked(text, mark))
-        text = self._text(marked, marked_tools, flags)
+        marked_tools, options = mapped_texts([[*tools], self.options], lambda text: names.marked(text, mark))
+        text = self._text(marked, marked_tools, options, flags)
         if mark not in text:
             token_ids = self.model.tokenizer.encode_special(text)
             # Some tokenizers normalise letters before they search for control tokens, and so find some that are not in the text.
@@ -136,10 +139,10 @@ class ChatTemplate:
             return frozenset()
         return frozenset(token_ids[last : last + 1])
 
-    def _text(self, messages: Any, tools: Any, flags: Mapping[str, bool]) -> str:
+    def _text(self, messages: Any, tools: Any, options: Mapping[str, Any], flags: Mapping[str, bool]) -> str:
         assert self.source is not None
         is_open, begins_reply = flags["continue_final_message"], flags["add_generation_prompt"]
-        given = {"documents": None, **_named_tokens(self.model), **self.options, "tools": [*tools] or None}
+        given = {"documents": None, **options, **_named_tokens(self.model), "tools": [*tools] or None}
         given["add_generation_prompt"] = begins_reply
         try:
             text = _rendered(self.source, _open_ended(messages) if is_open else messages, given)
@@ -191,17 +194,19 @@ def _shown(messages: Any) -> str:
 
 @lru_cache(maxsize=64)
 def names_read(source: str) -> frozenset[str]:
-    """Return the variables that a template reads, without those that it sets or that every template is given (LRU cache of 64).
+    """Return the variables that a template reads, without those that it sets and the names that are reserved (LRU cache of 64).
 
     A template that is not valid Jinja raises `ChatError`.
     """
     try:
-        tree = _sandbox().parse(_as_jinja(source))
+        read = meta.find_undeclared_variables(_sandbox().parse(_as_jinja(source)))  # which also knows the filters
     except TemplateSyntaxError as error:
         raise ChatError(
             f"expected a chat template in Jinja, got one that cannot be read: {error.message}, in line {error.lineno}. Correct it."
         ) from error
-    return frozenset(meta.find_undeclared_variables(tree) - _GIVEN)
+    except RecursionError as error:
+        raise ChatError("expected a chat template in Jinja, got one that is nested too deeply to be read") from error
+    return frozenset(read - _GIVEN - _SPECIAL - _sandbox().globals.keys())
 
 
 @cache
@@ -262,16 +267,22 @@ def _up_to_open_end(text: str) -> str:
     return before if after.startswith(" ") else before.rstrip()
 
 
-def check_option(name: str, source: str) -> None:
-    """Raise `OptionError` if a template does not read this variable."""
-    read = names_read(source)
-    if name in read and name != "tools":
-        return
-    known = [*read, "tools", "tool_form", "template", "rng"]
-    advice = did_you_mean(name, known) or f" It reads {', '.join(sorted(read)) or 'none'}."
-    raise OptionError(
-        f"expected options that the chat template reads, got {name!r}, which it does not read.{advice}", name
-    )
+def _check_variables(options: Mapping[str, Any], read: frozenset[str], model: LanguageModel) -> None:
+    """Raise `OptionError` for a variable that a template does not read, or whose name is reserved."""
+    reserved = _GIVEN | _SPECIAL | _sandbox().globals.keys() | _named_tokens(model).keys()
+    reads = f" It reads {', '.join(sorted(read - reserved)) or 'none'}."
+    for name in options:
+        if name in reserved:
+            raise OptionError(
+                f"expected options that the chat template reads, got {name!r}, a reserved name: every template is given it.{reads}",
+                "template_variables",
+            )
+        if name not in read:
+            advice = did_you_mean(name, {*read, "tools", "tool_form", "template", "rng"} - {name})
+            raise OptionError(
+                f"expected options that the chat template reads, got {name!r}, which it does not read.{advice or reads}",
+                "template_variables",
+            )
 
 
 def check_role(role: str, source: str | None) -> None:

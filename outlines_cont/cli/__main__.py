@@ -120,6 +120,7 @@ def _serve(options: ServeOptions) -> None:
         port=options.port,
         limits=limits,
         api_key=os.environ.get("OUTLINES_CONT_API_KEY"),
+        allow_hosts=options.allow_host or (),
     )
 
 

@@ -285,6 +285,8 @@ class ServeOptions:
     model: Annotated[str | None, Argument(metavar="MODEL", show_default="the bundled one", help="A causal language model.")] = None
     port: Annotated[int, Option(min=0, max=65_535, metavar="N", help="The port; 0 takes a free one.")] = 8000
     host: Annotated[str, Option(metavar="ADDRESS", help="The address to listen on; 0.0.0.0 admits other machines.")] = "127.0.0.1"
+    allow_host: Annotated[list[str] | None, Option(metavar="NAME", show_default="those of this machine",
+        help="A name by which a proxy or a browser reaches the server; may be given several times.")] = None
     name: Annotated[str | None, Option(metavar="NAME", show_default="MODEL, or its folder", help="The model in requests.")] = None
     max_requests: Annotated[int, Option(min=1, metavar="N", help="Requests answered at the same time; others get status 429.")] = 256
     max_tokens: Annotated[int, Option(min=1, metavar="N", help="The most tokens of a text; also the default.")] = 4_096

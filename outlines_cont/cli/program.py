@@ -9,7 +9,7 @@ import os
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -80,13 +80,12 @@ def run_program(options: ProgramOptions) -> bool:
             "sampler": make_sampler(options.sampler),
             "rng": options.seed,
             "budget": TemplateBudget(tokens=options.max_tokens),
-            **values,
         }
         if source is None:
-            return _show_run(template.run(model, [{}], **given)[0], options.as_json)
+            return _show_run(template.run(model, [values], **given)[0], options.as_json)
         waiting: deque[InputRow] = deque()
         with stream_output(sys.stdout.buffer) if options.output is None else file_output(options.output, keep) as write:
-            for row, result in _in_order(waiting, template.iterate(model, _usable(source, waiting), **given)):
+            for row, result in _in_order(waiting, template.iterate(model, _usable(source, waiting, values), **given)):
                 _write(write, row, result, tally)
                 show(tally)
     typer.echo(summary(tally, options.output, time.monotonic() - started), err=True)
@@ -125,8 +124,8 @@ def json_fields(result: TemplateResult) -> dict[str, Any]:
     return {"output": result.text, "captures": dict(result.captures)}
 
 
-def _usable(source: RowSource, waiting: deque[InputRow]) -> Iterator[dict[str, Any]]:
-    """Yield the fields of usable rows; all rows are appended to `waiting`."""
+def _usable(source: RowSource, waiting: deque[InputRow], values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the fields of usable rows beside the values of all rows; all rows are appended to `waiting`."""
     for row in source:
         try:
             check_fields(row.fields, PROGRAM_FIELDS)
@@ -134,4 +133,4 @@ def _usable(source: RowSource, waiting: deque[InputRow]) -> Iterator[dict[str, A
             row = InputRow(row.line, row.digest, {}, error)
         waiting.append(row)
         if row.error is None:
-            yield row.fields
+            yield {**values, **row.fields}

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
@@ -26,6 +25,7 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 import torch
 
 from fsm import Expression
+from fsm.process_fork import rlock
 from outlines_cont.checks import MAX_SAMPLES, check, check_int, check_model, checked_bool, index_of, is_int
 from outlines_cont.conversation.content import Content, checked_ids, checked_mask, checked_sampler, drawn, given_row
 from outlines_cont.conversation.rotary import Rotary
@@ -478,7 +478,7 @@ class BatchedExecutor:
         self.model = model
         self.seed = open_seeds(seed, 1)[0][0]
         self.kept_logits_bytes = kept_logits_bytes
-        self.lock = threading.RLock()
+        self.lock = rlock()
         self.is_closed = False
         self._masker = Masker()
         self._numbers = count()  # of the next conversations

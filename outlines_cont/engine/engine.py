@@ -17,7 +17,7 @@ import copy
 import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Generator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, fields
 from time import perf_counter
 from typing import Any
@@ -25,6 +25,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
+from fsm.process_fork import give_way, reset_in_child
 from outlines_cont.checks import check_int, check_model
 from outlines_cont.engine.drawing.masking import overlap_mask_computation
 from outlines_cont.engine.job import Checkpoint, Job, Recovery, Step, Task
@@ -33,6 +34,7 @@ from outlines_cont.engine.running_batch import RunningBatch
 from outlines_cont.engine.scheduler import Scheduler
 from outlines_cont.engine.steering import plan, plan_if_drafted
 from outlines_cont.engine.token_draws import Speculation, TokenDraws
+from outlines_cont.errors import ProcessForked
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import LazyTokenSet
@@ -133,15 +135,35 @@ class Engine:
     ) -> None:
         check_model(model)
         self.model = model
-        self._scheduler = Scheduler(model, max_batch_tokens, max_rows)
-        self._recovery = Recovery(self._begin_step, self._roll_back)
-        self._speculation = Speculation(model.device.type)
-        self._draws = TokenDraws()
         self._stats = EngineStats()
+        self._begin(max_batch_tokens, max_rows)
+        reset_in_child(self._begin_in_child)
+
+    def _begin(self, max_batch_tokens: int, max_rows: int) -> None:
+        """Begin without a job."""
+        self._scheduler = Scheduler(self.model, max_batch_tokens, max_rows)
+        self._recovery = Recovery(self._begin_step, self._roll_back)
+        self._speculation = Speculation(self.model.device.type)
+        self._draws = TokenDraws()
         self._calls_ended = threading.Event()
         self._steps: WeakKeyDictionary[asyncio.AbstractEventLoop, tuple[asyncio.Future[None], list[Step]]] = (
             WeakKeyDictionary()
         )
+
+    def _begin_in_child(self) -> None:
+        """Begin without a job in the child of a fork: the threads that ran them are in the parent, and so are those of OpenMP.
+
+        OpenMP would wait for its threads, so the child has one, as the workers of a `DataLoader` have.
+        """
+        if torch.get_num_threads() > 1:
+            torch.set_num_threads(1)
+        before = self._scheduler
+        for job in (*before.jobs, *before.submitted):
+            job.is_lost = True
+        for batch in before.batches:
+            with suppress(Exception):  # of a step that runs in the parent
+                batch.close()
+        self._begin(before.max_batch_tokens, before.max_rows)
 
     # -- limits --------------------------------------------------------------------------------------------------------
 
@@ -208,8 +230,18 @@ class Engine:
                 self._account()  # which lets go of the job, and of the keys and values of its rows that had ended
 
     def advance(self, job: Job) -> None:
-        """Take a step for all jobs, unless this job is over when the lock is acquired."""
+        """Take a step for all jobs, unless this job is over when the lock is acquired.
+
+        Raises:
+            ProcessForked: the job was submitted before this process was forked from another.
+        """
+        give_way()
         with self.lock:
+            if job.is_lost:
+                raise ProcessForked(
+                    "expected a call of this process, got one that ran when the process was forked: it runs on in the parent alone. "
+                    "States of before the fork are valid here: call the generator again."
+                )
             if not job.is_over:
                 self.step()
 

@@ -39,6 +39,7 @@ class Job:
         done: the finished rows by index; forks have the indices after those of the call.
         counts: the work of its rows since the last step.
         is_cancelled: whether the call was cancelled, so that its rows are to be removed.
+        is_lost: whether this process is the child of a fork, and the rows run in the parent.
         is_joint: whether `choose` chooses among all rows, so that they must run in one batch.
         is_controlled: whether controllers outside the engine are called, so that any row may change.
         is_calling: whether calls of controllers have not ended; until then no row of the job takes a token.
@@ -49,6 +50,7 @@ class Job:
     is_joint = False
     is_controlled = False
     is_calling = False
+    is_lost = False
     reads_ahead = False
     stays = False
 

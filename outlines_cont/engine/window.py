@@ -8,13 +8,13 @@ for good; a task that runs alone is given the error.
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from itertools import islice
 from typing import Any, Protocol
 
+from fsm.process_fork import lock
 from outlines_cont.engine.job import Step, Task
 
 
@@ -37,7 +37,7 @@ class Room:
     def __init__(self, size: int) -> None:
         self.size = size
         self.taken: dict[Window, int] = {}
-        self.lock = threading.Lock()
+        self.lock = lock()
 
 
 class Window:

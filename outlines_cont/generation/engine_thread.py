@@ -14,6 +14,7 @@ from contextlib import suppress
 from time import perf_counter
 from typing import Any, Self
 
+from fsm.process_fork import reset_in_child
 from outlines_cont.engine.engine import Engine
 from outlines_cont.engine.job import Step
 from outlines_cont.generation.stream import TaskStream
@@ -145,6 +146,11 @@ class EngineThread:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self._reset()
+        reset_in_child(self._reset)
+
+    def _reset(self) -> None:
+        """Begin without a thread, as in the child of a fork, where there is none."""
         self._lock = threading.Lock()
         self._begun: list[Reading] = []
         self._is_running = False

@@ -14,12 +14,12 @@ nothing with running rows either); emptied when the weights change, as far as th
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from weakref import ref
 
+from fsm.process_fork import rlock
 from outlines_cont.checks import check, is_int
 from outlines_cont.interfaces import BufferStore
 from outlines_cont.kv.row import KVPart, RowKV
@@ -248,7 +248,7 @@ class PrefixCache:
         self._store = store
         self._mark = mark
         self._last_mark: object = None
-        self._lock = threading.RLock()
+        self._lock = rlock()
         self._is_changing = False
         self._tree = self._new_tree()
 

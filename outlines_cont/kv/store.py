@@ -5,9 +5,9 @@ lock of the model, and the epoch of its weights.
 
 from __future__ import annotations
 
-import threading
 from weakref import WeakKeyDictionary
 
+from fsm.process_fork import lock, rlock
 from outlines_cont.errors import KVBudgetError
 from outlines_cont.kv.buffer import Buffer
 
@@ -26,11 +26,11 @@ class KVStore:
 
     def __init__(self, budget_bytes: int | None = None) -> None:
         self.budget_bytes = budget_bytes
-        self.lock = threading.RLock()
+        self.lock = rlock(is_awaited=True)
         self.epoch = 0
         self._last_use: WeakKeyDictionary[Buffer, int] = WeakKeyDictionary()
         self._clock = 0
-        self._lock = threading.Lock()
+        self._lock = lock()
 
     @property
     def nbytes(self) -> int:

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import copy
 import operator
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 from weakref import WeakSet
 
+from fsm.process_fork import rlock
 from outlines_cont.checks import check
 from outlines_cont.errors import OptionError
 
@@ -56,7 +56,7 @@ class Shared:
     def __init__(self, *, is_open: bool = False) -> None:
         self.is_open = is_open
         self._values: dict[str, tuple[Any, int]] = {}
-        self._lock = threading.RLock()
+        self._lock = rlock()
         self._members: WeakSet[_Member] = WeakSet()
         self.num_writes = 0
 

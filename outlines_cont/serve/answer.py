@@ -22,6 +22,8 @@ from outlines_cont.serve.choice import Answer, Choice
 from outlines_cont.serve.messages import conversation
 from outlines_cont.serve.requests import EFFORTS, ChatRequest, CompletionRequest
 
+_MAX_DIGITS = 18  # of the id of a token
+
 
 async def asked_chat(
     model: Any, generator: Generator, tools: Sequence[Tool], request: ChatRequest, most: int
@@ -40,8 +42,10 @@ async def asked_chat(
     count = request.n or 1
 
     def opened() -> list[Choice]:
+        with _errors_of():
+            variables = request.chat_template_kwargs
+            chat = Chat(model, rng=request.seed, tools=tools if calls else (), template_variables=variables)
         with _errors_of("messages"):
-            chat = Chat(model, rng=request.seed, tools=tools if calls else (), **(request.chat_template_kwargs or {}))
             for message in conversation(request.messages):
                 chat = chat.message(message)
             num_prompt = chat.state.shape[2]
@@ -101,7 +105,7 @@ def _sampler(request: ChatRequest | CompletionRequest) -> Any:
 
 
 def _token_id(name: str) -> int:
-    if not name.isdecimal():
+    if not name.isdecimal() or len(name) > _MAX_DIGITS:
         raise APIError(400, f"expected ids of tokens as the keys of `logit_bias`, got {name[:40]!r}", "logit_bias")
     return int(name)
 

@@ -15,7 +15,8 @@ from outlines_cont.errors import OutlinesContError
 
 _log = logging.getLogger("outlines_cont.serve")
 _TOO_LONG = 2_000
-_FIELDS = {"thinking": "reasoning_effort", "stop_at": "stop"}  # of options that have another name there
+_FIELDS = {"thinking": "reasoning_effort", "stop_at": "stop", "template_variables": "chat_template_kwargs"}
+"""The fields of options that have another name there."""
 
 
 class ErrorDetails(BaseModel):
@@ -65,6 +66,12 @@ def api_error(error: Exception, param: str | None = None) -> APIError:
     """Return the error of a request: 400 if this package has refused it, 500 for anything else, without its text, which is logged."""
     if isinstance(error, APIError):
         return error
+    if isinstance(error, RecursionError):
+        return APIError(400, "expected values that are nested less deeply", param, "nested_too_deeply")
+    if isinstance(error, UnicodeEncodeError):
+        return APIError(
+            400, "expected texts without surrogates that stand alone, such as '\\ud800'", param, "invalid_text"
+        )
     if isinstance(error, OutlinesContError | FSMError):
         pointer = getattr(error, "pointer", None)
         option = getattr(error, "option", None) or ""

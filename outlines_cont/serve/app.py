@@ -13,9 +13,11 @@ import logging
 import socket
 import time
 import warnings
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
+from ipaddress import ip_address
 from typing import Any
+from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -43,6 +45,7 @@ from outlines_cont.serve.responses import ResponsesRequest
 
 log = logging.getLogger("outlines_cont.serve")
 _CLIENT_GONE = 499  # as nginx logs it; nobody reads the reply
+_MAX_DIGITS = 18  # of a length
 _FORMS = {
     "application/json": {"schema": {"type": "object"}},
     "text/event-stream": {},
@@ -58,7 +61,14 @@ _BODIES: dict[str, type[AnyRequest]] = {
 }
 
 
-def make_app(model: Any, name: str, *, limits: ServerLimits | None = None, api_key: str | None = None) -> FastAPI:
+def make_app(
+    model: Any,
+    name: str,
+    *,
+    limits: ServerLimits | None = None,
+    api_key: str | None = None,
+    hosts: Iterable[str] | None = None,
+) -> FastAPI:
     """Return the application that serves a model.
 
     Args:
@@ -66,10 +76,12 @@ def make_app(model: Any, name: str, *, limits: ServerLimits | None = None, api_k
         name: what requests call it.
         limits: of the server and of each request.
         api_key: the key that clients send as `Authorization: Bearer ...`; None lets everybody in.
+        hosts: the names by which clients may reach the server beside those of this machine itself (`localhost`, `127.0.0.1`, `[::1]`),
+            so that no page of another site can; None allows all.
     """
     errors: Any = {status: {"model": ErrorBody, "description": "An error"} for status in ("4XX", "5XX")}
     app = FastAPI(title="outlines-cont", docs_url=None, redoc_url=None, responses=errors)
-    server = Server(model, name, limits or ServerLimits(), api_key)
+    server = Server(model, name, limits or ServerLimits(), api_key, None if hosts is None else KnownHosts(hosts))
     app.state.server = server
     app.add_middleware(Guard, server=server)
     app.add_exception_handler(APIError, _refused)  # type: ignore[arg-type]
@@ -81,6 +93,7 @@ def make_app(model: Any, name: str, *, limits: ServerLimits | None = None, api_k
     constraints, door = server._constraints, server._door
     app.include_router(live_router(model, name, server.limits, constraints, door, has_key=api_key is not None))
 
+    @app.head("/health", include_in_schema=False)
     @app.get("/health")
     async def health() -> dict[str, str]:
         return {"status": "ok"}
@@ -113,8 +126,35 @@ def make_app(model: Any, name: str, *, limits: ServerLimits | None = None, api_k
     return app
 
 
+class KnownHosts:
+    """The names and addresses by which a server may be reached: those of this machine itself, and some more.
+
+    A page of another site can let its own name point to 127.0.0.1 (DNS rebinding): the browser sends that name as `Host`, or as `Origin`.
+    """
+
+    def __init__(self, names: Iterable[str]) -> None:
+        self._names = {"localhost", *(name.strip("[]").lower() for name in names)}
+
+    def check(self, request: Request) -> None:
+        """Raise `APIError` for a request with another `Host`, or from a page with another `Origin`; its port may be any."""
+        given = [(kind, value) for kind in ("host", "origin") for value in request.headers.getlist(kind)]
+        for kind, value in given:
+            if not self._has(value if kind == "origin" else f"//{value}"):
+                advice = "Start the server with `--allow-host NAME` for a name of its own."
+                raise APIError(
+                    403, f"expected a known `{kind.title()}`, got {value[:200]!r}. {advice}", None, "unknown_host"
+                )
+
+    def _has(self, url: str) -> bool:
+        try:
+            name = (urlsplit(url).hostname or "").rstrip(".")
+            return name in self._names or ip_address(name).is_loopback
+        except ValueError:
+            return False
+
+
 class Guard:
-    """Middleware: checks key and size of a request, and counts and logs it after the last byte of its reply."""
+    """Middleware: checks host, key and size of a request, and counts and logs it after the last byte of its reply."""
 
     def __init__(self, app: ASGIApp, server: Server) -> None:
         self._app, self._server = app, server
@@ -148,10 +188,14 @@ class Guard:
 class Server:
     """What all requests share."""
 
-    def __init__(self, model: Any, name: str, limits: ServerLimits, api_key: str | None) -> None:
+    def __init__(
+        self, model: Any, name: str, limits: ServerLimits, api_key: str | None, hosts: KnownHosts | None = None
+    ) -> None:
         self.model, self.name, self.limits = model, name, limits
         self.metrics = Metrics(engine_of(model))
-        self._key = None if api_key is None else f"Bearer {api_key}".encode()
+        self._hosts = hosts
+        # As bytes: clients send UTF-8, or the bytes of an environment that has other ones.
+        self._key = None if api_key is None else f"Bearer {api_key}".encode(errors="surrogateescape")
         self._door, self._thread = Door(limits), EngineThread(engine_of(model))
         self._constraints = Constraints(model, limits.schema)
         self.card = {"id": name, "object": "model", "created": int(time.time()), "owned_by": "outlines-cont"}
@@ -163,7 +207,9 @@ class Server:
 
     def check(self, request: Request) -> None:
         """Raise `APIError` for a request without the key, or one that is too large."""
-        given = request.headers.get("authorization", "").encode()
+        if self._hosts is not None:
+            self._hosts.check(request)
+        given = request.headers.get("authorization", "").encode("latin-1")  # the bytes that were sent
         if self._key is not None and request.url.path not in _OPEN and not hmac.compare_digest(given, self._key):
             raise APIError(
                 401, "expected the key of this server as `Authorization: Bearer ...`", None, "invalid_api_key"
@@ -171,10 +217,9 @@ class Server:
         length = request.headers.get("content-length", "")
         if request.method == "POST" and not length.isdecimal():
             raise APIError(411, "expected a request with `Content-Length`", None, "length_required")
-        if length.isdecimal() and int(length) > self.limits.max_body_bytes:
-            raise APIError(
-                413, f"expected at most {self.limits.max_body_bytes} bytes, got {length}", None, "request_too_large"
-            )
+        most = self.limits.max_body_bytes
+        if length.isdecimal() and (len(length) > _MAX_DIGITS or int(length) > most):
+            raise APIError(413, f"expected at most {most} bytes, got {length[:_MAX_DIGITS]}", None, "request_too_large")
 
     async def reply(self, body: AnyRequest, request: Request) -> Response:
         """Return the reply, whole or as a stream."""
@@ -191,7 +236,10 @@ class Server:
             if asking.cancelled():
                 self.metrics.cancelled.inc()
                 return Response(status_code=_CLIENT_GONE)
-            answer, writer = asking.result()
+            try:
+                answer, writer = asking.result()
+            except Exception as error:
+                raise api_error(error) from error
             reading = Reading(self._thread, answer.streams, is_whole=not body.stream)
             if body.stream:
                 return _EventStream(self._server_sent(answer, writer, reading, start, stack.pop_all()), reading.leave)
@@ -329,15 +377,34 @@ def _not_found(request: Request, error: HTTPException) -> Response:
     )
 
 
-def run(model: Any, name: str, *, host: str, port: int, limits: ServerLimits, api_key: str | None) -> None:
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def run(
+    model: Any,
+    name: str,
+    *,
+    host: str,
+    port: int,
+    limits: ServerLimits,
+    api_key: str | None,
+    allow_hosts: Sequence[str] = (),
+) -> None:
     """Serve a model until Ctrl-C; then wait up to 30 s for the requests that are being answered.
+
+    At a loopback address, or with `allow_hosts`, clients reach it by the names of this machine and by those alone.
 
     Raises:
         OptionError: the address cannot be listened on, such as one whose port is in use.
     """
     import uvicorn
 
-    app = make_app(model, name, limits=limits, api_key=api_key)
+    hosts = [host, *allow_hosts] if allow_hosts or _is_loopback(host) else None
+    app = make_app(model, name, limits=limits, api_key=api_key, hosts=hosts)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family, backlog=2048)

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any
 
 from fsm import Expression, Limits, SchemaError, grammar, json_schema, tag, triggered
+from fsm.process_fork import reset_in_child
 from fsm.terms import work
 from outlines_cont import generate
 from outlines_cont.chats.tool import Tool
@@ -68,7 +69,7 @@ class Wanted:
 def _parsed(schema: Any, field: str) -> Any:
     try:
         return json.loads(schema) if isinstance(schema, str) else schema
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise APIError(400, f"expected a JSON schema, got text that is not JSON: {error}", field) from error
 
 
@@ -103,6 +104,11 @@ class Constraints:
 
     def __init__(self, model: Any, limits: Limits) -> None:
         self._model, self._limits, self._text = model, limits, generate.text(model)
+        self._reset()
+        reset_in_child(self._reset)
+
+    def _reset(self) -> None:
+        """Begin without a thread, as in the child of a fork, where there is none."""
         self._found: OrderedDict[str, _Compilation] = OrderedDict()
         # Threads take turns: a schema that takes a second delays others by as long as they take themselves.
         self._compiling = ThreadPoolExecutor(_THREADS, thread_name_prefix="outlines-cont-compile")

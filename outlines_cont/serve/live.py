@@ -32,7 +32,7 @@ from outlines_cont.inspector.page import page
 from outlines_cont.serve.api_error import APIError, api_error
 from outlines_cont.serve.constraints import Constraints, Wanted
 from outlines_cont.serve.limits import Door, ServerLimits
-from outlines_cont.serve.messages import Strict
+from outlines_cont.serve.messages import Body, Strict
 from outlines_cont.state.inspection import inspection, name_of
 from outlines_cont.state.row import FORCED, StateRow, WrittenPiece
 from outlines_cont.state.sequence_state import SequenceState, kv_bytes
@@ -54,7 +54,7 @@ class Step(Strict):
     bans: list[str] = Field(default_factory=list, max_length=256)
 
 
-class RunRequest(Strict):
+class RunRequest(Body):
     """What the page asks for: the steps of a chain after a prompt, or after the first tokens of a state.
 
     The first step is the rest of one that began at token `start`, if that is given; `token` is written before it.
@@ -77,6 +77,7 @@ def live_router(
     shown = page({"rows": [], "live": {"model": name, "has_key": has_key}}, title=name, is_live=True)
     headers = {"Content-Security-Policy": "frame-ancestors 'none'"}
 
+    @router.head("/", include_in_schema=False)
     @router.get("/", include_in_schema=False)
     async def inspector() -> HTMLResponse:
         return HTMLResponse(shown, headers=headers)
@@ -85,7 +86,10 @@ def live_router(
     async def run(body: RunRequest) -> StreamingResponse:
         with ExitStack() as stack:
             stack.enter_context(door.entered(1))
-            generators = [await _generator(constraints, step, f"steps/{i}") for i, step in enumerate(body.steps)]
+            try:
+                generators = [await _generator(constraints, step, f"steps/{i}") for i, step in enumerate(body.steps)]
+            except Exception as error:
+                raise api_error(error) from error
             sent = _sent(runs.news(body, generators), stack.pop_all())
             return StreamingResponse(sent, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
 
@@ -100,7 +104,7 @@ async def _generator(constraints: Constraints, step: Step, field: str) -> Genera
     if step.kind == "json":
         try:
             source = json.loads(step.source)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise APIError(400, f"expected a JSON schema: {error}", f"{field}/source") from error
     found = await constraints.generator(Wanted(_KINDS[step.kind], source, f"{field}/source"))
     is_greedy = step.temperature == 0
@@ -138,6 +142,8 @@ class LiveRuns:
         The last has the name of the state, and how many tokens of the row were not fed for the first step.
         """
         first = 0 if body.prompt is not None else len(body.ids)
+        if body.token is not None and body.token >= (size := len(self._model.tokenizer.token_bytes)):
+            raise APIError(400, f"expected a token below {size}, the size of the vocabulary", "token")
         state, start = await asyncio.to_thread(self._begun, body, generators)
         pieces, notes, reused = list[dict[str, int]](), dict[int, dict[str, Any]](), None
         if body.token is not None and body.token not in self._model.eos_token_ids:

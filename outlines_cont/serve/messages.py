@@ -6,13 +6,28 @@ import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 
 class Strict(BaseModel):
     """A part of a request: other fields are refused."""
 
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+
+
+class Body(Strict):
+    """A whole request: one that UTF-8 cannot hold, or that is nested too deeply to be written, is refused."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _can_be_written(cls, given: Any) -> Any:
+        try:
+            json.dumps(given, ensure_ascii=False, default=str).encode()
+        except RecursionError as error:
+            raise ValueError("expected values that are nested less deeply") from error
+        except UnicodeEncodeError as error:
+            raise ValueError("expected texts without surrogates that stand alone, such as '\\ud800'") from error
+        return given
 
 
 class TextPart(Strict):

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, Json, model_validator
 
-from outlines_cont.serve.messages import Message, Strict
+from outlines_cont.serve.messages import Body, Message, Strict
 from outlines_cont.serve.tools import Tool, ToolChoice
 
 EFFORTS = {"minimal": 1 / 8, "low": 1 / 4, "medium": 1 / 2, "high": 3 / 4, "xhigh": 7 / 8}
@@ -91,7 +91,7 @@ class GuidanceOptions(Strict):
     scale: float
 
 
-class Sampling(Strict):
+class Sampling(Body):
     """What all kinds of requests have."""
 
     model: str

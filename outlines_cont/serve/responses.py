@@ -22,7 +22,7 @@ def _by_type(default: str, *names: str) -> Callable[[Any], str]:
 
     def tag(value: Any) -> str:
         found = value.get("type", default) if isinstance(value, dict) else getattr(value, "type", default)
-        return found if not names or found in names else default
+        return found if isinstance(found, str) and (not names or found in names) else default
 
     return tag
 

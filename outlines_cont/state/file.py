@@ -558,7 +558,15 @@ def _check_origin(path: Any, record: _StateRecord, model: LanguageModel) -> None
 
 def _write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
     """Write a temporary file and rename it (atomic). Of a symbolic link the file that it names is replaced."""
-    target = Path(os.path.realpath(path))
+    try:
+        _replace(Path(os.path.realpath(path)), path, tensors, metadata)
+    except OSError as error:
+        raise StateFileError(
+            f"expected a path that can be written, got {_shown(path)}: {error.strerror or error}. The file that was there is unchanged."
+        ) from error
+
+
+def _replace(target: Path, path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str]) -> None:
     if not target.parent.is_dir():
         raise StateFileError(
             f"expected a folder to write {target.name!r} in, but {str(target.parent)!r} does not exist or is not a folder. Make it first."
@@ -589,7 +597,11 @@ def _write(path: Path, tensors: dict[str, torch.Tensor], metadata: dict[str, str
 
 def _read(path: Path) -> tuple[dict[str, torch.Tensor], str]:
     """Return the tensors and the description of a file whose digest is right."""
-    if not path.is_file():
+    try:
+        is_file = path.is_file()
+    except OSError as error:  # a name that is too long
+        raise _broken(path, error.strerror or str(error)) from error
+    if not is_file:
         raise StateFileError(
             f"expected a file that `state.save` wrote, but {_shown(path)} does not exist or is not a file"
         )
@@ -656,4 +668,4 @@ def plain(value: Any) -> Any:
 
 
 def _shown(path: Any) -> str:
-    return repr(str(path)) if isinstance(path, str | os.PathLike) else repr(path)
+    return shortened(repr(str(path)), 200) if isinstance(path, str | os.PathLike) else repr(path)

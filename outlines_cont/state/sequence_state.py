@@ -285,8 +285,7 @@ class SequenceState(StateViews):
 
         Raises:
             StateFileError: the folder does not exist, or `path` is a folder, something else that is not a file, or has a NUL character;
-                or there is no room for the file. The old one is unchanged.
-            OSError: the file cannot be made.
+                or there is no room for the file, or it cannot be made. The old one is unchanged.
         """
         self._score()
         save_state(path, self.model, self.rows, self.seed, kv=checked_bool(kv, "kv"))

@@ -46,7 +46,7 @@ def test_three_turns_with_json_in_the_second_feed_no_token_twice(kind: str) -> N
         assert kind == "plain" or isinstance(chat.value, Order)
         chat = chat.user("Thanks.")
         flags = {"add_generation_prompt": True, "continue_final_message": False}
-        assert str(chat.state) == chat._format.template._text(chat.messages, (), flags)
+        assert str(chat.state) == chat._format.template._text(chat.messages, (), {}, flags)
         chat = chat.assistant(say)
     if kind != "Mistral":  # whose system message moves to the last turn
         assert meter.fed_tokens <= len(_ids(chat))
@@ -319,12 +319,12 @@ def test_what_cannot_be_is_refused_with_advice() -> None:
         ("Qwen3", {"enable_thinkin": False}, "enable_thinking"),
         ("plain", {"tool": []}, "tools"),
         ("plain", {"role": 1}, None),
-        ("Llama 3", {"bos_tokn": "x"}, "bos_token"),
+        ("Llama 3", {"bos_token": "x"}, None),
         ("Qwen3", {"messages": []}, None),
     ],
 )
 def test_an_option_that_the_template_does_not_read_is_refused(kind: str, options: Any, meant: str | None) -> None:
-    with pytest.raises(OptionError, match=f"Did you mean '{meant}'" if meant else "does not read"):
+    with pytest.raises(OptionError, match=f"Did you mean '{meant}'" if meant else "does not read|a reserved name"):
         Chat(chat_model(kind), **options)
     assert Chat(chat_model("Qwen3"), enable_thinking=False) != Chat(chat_model("Qwen3"))
     marked = PLAIN.replace("{{ m.role", "{% generation %}{{ note or '' }}{% endgeneration %}{{ m.role")

@@ -121,3 +121,13 @@ def test_a_name_without_a_value_says_how_it_gets_one(saved_model: Path, folder: 
     assert ".." not in done.stderr.replace("...", "")
     (folder / "program.jinja").write_text("Text: {{ row.text.author }}")
     assert "Give it in the row" not in run(saved_model, "--set", "text=a").stderr
+
+
+@pytest.mark.parametrize("name", ["state", "rng", "rows", "sampler", "budget", "model", "top"])
+def test_a_value_may_be_named_as_a_parameter_of_ours(saved_model: Path, folder: Path, name: str) -> None:
+    (folder / "program.jinja").write_text(f"{{{{ {name} }}}}, {{{{ text }}}}.")
+    once = run(saved_model, "--set", f"{name}=a", "--set", "text=b")
+    assert (once.exit_code, once.stdout) == (0, "a, b.\n"), once.stderr
+    (folder / "rows.jsonl").write_text('{"text": "c"}\n')
+    rows = run(saved_model, "--set", f"{name}=a", "--rows", "rows.jsonl")
+    assert (rows.exit_code, json.loads(rows.stdout)["output"]) == (0, "a, c."), rows.stderr

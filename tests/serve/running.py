@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import httpx
@@ -19,9 +19,9 @@ from outlines_cont.serve.limits import ServerLimits
 class Running:
     """A context manager."""
 
-    def __init__(self, model: Any, *, key: str | None = None, **limits: Any) -> None:
+    def __init__(self, model: Any, *, key: str | None = None, hosts: Sequence[str] | None = None, **limits: Any) -> None:
         self.model = model
-        app = make_app(model, "tiny", limits=ServerLimits(**limits), api_key=key)
+        app = make_app(model, "tiny", limits=ServerLimits(**limits), api_key=key, hosts=hosts)
         self._server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error"))
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._key = key or "none"
@@ -53,6 +53,11 @@ class Running:
         """Send a request as it is."""
         sent = {"Authorization": f"Bearer {self._key}", **headers}
         return httpx.post(f"{self.url}{path}", json=body, headers=sent, timeout=60)
+
+    def send(self, path: str, text: str | bytes, **headers: str) -> httpx.Response:
+        """Send a text as the JSON of a request, which may be none."""
+        sent = {"Authorization": f"Bearer {self._key}", "Content-Type": "application/json", **headers}
+        return httpx.post(f"{self.url}{path}", content=text, headers=sent, timeout=60)
 
     def wait_until(self, holds: Callable[[], bool], seconds: float = 30.0) -> None:
         """Wait until something holds."""

@@ -458,7 +458,7 @@ WRONG: list[tuple[dict[str, Any], int, str | None, str]] = [
     ({"tools": [WEATHER], "tool_choice": "required", "stream": True, "stop": ["", "a"]}, 400, "stop", "stop"),
     ({"reasoning_effort": "low"}, 400, "reasoning_effort", "marks"),
     ({"reasoning_effort": "huge"}, 400, "reasoning_effort", "'low'"),
-    ({"chat_template_kwargs": {"no_such": 1}}, 400, "messages", "no_such"),
+    ({"chat_template_kwargs": {"no_such": 1}}, 400, "chat_template_kwargs", "no_such"),
     ({"stop": ["", "a"]}, 400, None, "stop"),
 ]
 

@@ -142,7 +142,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path, monkey
         raise OSError("no space")
 
     monkeypatch.setattr("outlines_cont.state.file.save_file", fails)
-    with pytest.raises(OSError, match="no space"):
+    with pytest.raises(StateFileError, match="expected a path that can be written, .* no space"):
         _state().save(path)
     assert path.read_bytes() == data
     assert [file.name for file in tmp_path.iterdir()] == ["s"]
@@ -294,3 +294,12 @@ def test_a_file_with_a_right_digest_is_refused_by_what_is_wrong(tmp_path: Path, 
     write_file(tmp_path / "s", (tensors, record))
     with pytest.raises(StateFileError, match=reason):
         SequenceState.load(tmp_path / "s", random_model())
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="no /proc here")
+@pytest.mark.parametrize("path", ["/proc/x", "a" * 5_000, "b" * 300, "c/" * 3_000 + "d"])
+def test_a_path_that_cannot_be_made_is_an_error_of_the_file(tmp_path: Path, path: str) -> None:
+    for act in (_state().save, lambda where: SequenceState.load(where, random_model())):
+        with pytest.raises(StateFileError, match="expected a") as refused:
+            act(tmp_path / path)
+        assert len(str(refused.value)) < 600

@@ -1,0 +1,218 @@
+"""Whatever JSON a client sends, the status is not 500, and the server answers the next request as before."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import logging
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from outlines_cont import models
+from outlines_cont.serve.app import _BODIES, make_app
+from outlines_cont.serve.live import RunRequest
+from tests.serve.running import Running
+
+# The server ignores what is only a warning.
+pytestmark = pytest.mark.filterwarnings("ignore::fsm.SchemaWarning")
+ROUNDS = 40
+CHAT, TEXT, RESPONSES, INSPECT = "/v1/chat/completions", "/v1/completions", "/v1/responses", "/inspect/run"
+BODIES: dict[str, Any] = {**_BODIES, INSPECT: RunRequest}
+SCHEMA: Any = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"enum": [1]}}, "required": ["a"]}
+TOOLS: Any = [
+    {"type": "function", "function": {"name": "f", "description": "d", "parameters": SCHEMA, "strict": False}},
+    {"type": "custom", "custom": {"name": "c", "format": {"type": "grammar", "grammar": {"syntax": "regex", "definition": "a+"}}}},
+]
+CALL = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": "b"}'}}
+MESSAGES: Any = [
+    {"role": "system", "content": "Be kind."},
+    {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
+    {"role": "assistant", "content": None, "tool_calls": [CALL]},
+    {"role": "tool", "tool_call_id": "1", "content": "3"},
+]
+TAGS = {"structures": [{"begin": "<a>", "schema": {"enum": [1]}, "end": "</a>"}], "triggers": ["<a"]}
+WHOLE: dict[str, list[dict[str, Any]]] = {
+    CHAT: [
+        {"messages": MESSAGES, "tools": TOOLS, "tool_choice": "auto", "parallel_tool_calls": True, "max_tokens": 2, "seed": 1, "n": 2},
+        {"messages": MESSAGES[:2], "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}},
+        {"messages": MESSAGES[:2], "stop": ["x"], "logit_bias": {"5": 1}, "logprobs": True, "top_logprobs": 2, "ban": ["z"], "top_k": 3},
+        {"messages": MESSAGES[:2], "chat_template_kwargs": {}, "metadata": {"a": "b"}, "stream_options": None, "reasoning_effort": None},
+    ],
+    TEXT: [
+        {"prompt": "Hi", "structured_outputs": {"json": SCHEMA}, "temperature": 1, "top_p": 0.5, "min_p": 0.1, "max_tokens": 2},
+        {"prompt": [5, 6], "structured_outputs": {"structural_tag": TAGS}, "guidance": {"negative_prompt": "No", "scale": 2.0}},
+        {"prompt": ["a", "b"], "structured_outputs": {"grammar": 'start: "a" start | "b"'}, "draft": "lookup", "logprobs": 1},
+        {"prompt": "Hi", "structured_outputs": {"choice": ["a", "b"]}, "presence_penalty": 1, "repetition_penalty": 1.5},
+    ],
+    RESPONSES: [
+        {"input": "Hi", "instructions": "Be kind.", "text": {"format": {"type": "json_schema", "name": "n", "schema": SCHEMA}}},
+        {
+            "input": [
+                {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "Hi"}]},
+                {"type": "function_call", "call_id": "1", "name": "f", "arguments": "{}"},
+                {"type": "function_call_output", "call_id": "1", "output": "3"},
+            ],
+            "tools": [{"type": "function", "name": "f", "parameters": SCHEMA}, {"type": "custom", "name": "c"}],
+            "tool_choice": "auto",
+            "max_output_tokens": 2,
+        },
+    ],
+    INSPECT: [
+        {
+            "prompt": "Hi",
+            "is_chat": True,
+            "steps": [
+                {"kind": "regex", "source": "[a-c]{2}", "stops": ["x"], "bans": ["b"]},
+                {"kind": "json", "source": json.dumps({"enum": [1]})},
+                {"kind": "write", "source": "x"},
+            ],
+        },
+        {"ids": [5, 6], "token": 7, "state": "none", "steps": [{"kind": "choice", "source": "a\nb"}]},
+    ],
+}
+
+
+_NAMED: dict[str, dict[str, Any]] = {path: {} if path == INSPECT else {"model": "tiny"} for path in WHOLE}
+
+
+def _deep(depth: int, value: Any = None) -> Any:
+    for _ in range(depth):
+        value = {"items": value} if depth % 2 else [value]
+    return value
+
+
+VALUES: list[Any] = [
+    *(None, True, False, 0, -1, 1, 2**31, -(2**63), 10**400, 0.5, -0.0, 1e308, 5e-324, float("inf"), float("nan")),
+    *("", "a", "\ud800", "a\udfffb", "\x00", "\U0010ffff\ufdd0", "9" * 5_000, "<|im_end|>", "(", "\\", "{", "start: start", "%s{}{0}"),
+    *("x" * 20_000, "٣", "²", "9" * 18, "-1", "null", "[" * 5_000, "${a}", "{{ a | b }}", "".join(map(chr, range(0xFDD0, 0xFDF0)))),
+    *([], {}, [None], [[]], [{}], {"": None}, {"\ud800": 1}, {"a": {"\udc00": "\ud800"}}, ["\ud800"], {"9" * 5_000: 1}, {"type": []}),
+    *({"$ref": "#"}, {"type": {"a": 1}}, {"$ref": "\ud800"}, {"type": "message", "content": 3}, {"type": "\ud800"}, [1e308, 10**30], True),
+    *(_deep(90), _deep(91), _deep(900), _deep(901), {"pattern": "(?:a|\\2)"}, {"minLength": 10**30}, {"multipleOf": 5e-324}),
+]
+NAMES = ["type", "name", "content", "model", "", "\ud800", "__class__", "self", "x" * 3_000, "a/b~c", "template", "strict", "$ref", "input"]
+
+
+TEXTS = [*map(json.dumps, VALUES)]  # with NaN, and lone surrogates as escapes
+
+
+def _places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Every place inside of a value, as its holder and its key."""
+    if isinstance(value, dict | list):
+        for key in list(value) if isinstance(value, dict) else range(len(value)):
+            yield value, key
+            yield from _places(value[key])
+
+
+def _hostile(path: str, rng: random.Random) -> str:
+    """A request in which some values are others than they should be; they are marks until it is text, as some are nested deeply."""
+    body = {**_NAMED[path], **copy.deepcopy(rng.choice(WHOLE[path]))}
+    marks = rng.sample(range(len(TEXTS)), rng.choice([1, 1, 2]))
+    for index in marks:
+        if rng.random() < 0.4:
+            fields = BODIES[path].model_fields
+            name = rng.choice(list(fields))
+            body[fields[name].alias or name] = f"@{index}@"
+            continue
+        holder, key = rng.choice(list(_places(body)) or [(body, "x")])
+        holder[rng.choice(NAMES) if isinstance(holder, dict) and rng.random() < 0.2 else key] = f"@{index}@"
+    text = json.dumps(body)
+    for index in marks:
+        text = text.replace(f'"@{index}@"', TEXTS[index])
+    return text
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Running]:
+    with Running(models.tiny(), max_tokens=3) as running:
+        yield running
+
+
+@pytest.mark.parametrize("path", WHOLE)
+def test_whatever_json_a_client_sends_the_status_is_not_500(served: Running, path: str, caplog: pytest.LogCaptureFixture) -> None:
+    rng = random.Random(5)
+    with caplog.at_level(logging.ERROR):
+        for _ in range(ROUNDS):
+            text = _hostile(path, rng)
+            found = served.send(path, text)
+            assert found.status_code < 500, (found.text, text[:2_000])
+            assert not caplog.records, (caplog.text, text[:2_000])
+    served.wait_until(lambda: served.num_running == 0)
+    assert served.send(TEXT, json.dumps({"model": "tiny", "prompt": "Hi", "max_tokens": 2})).status_code == 200
+
+
+@pytest.mark.parametrize("path", WHOLE)
+def test_every_whole_request_is_answered(served: Running, path: str) -> None:
+    for body in WHOLE[path]:
+        found = served.send(path, json.dumps(body | _NAMED[path]))
+        assert (found.status_code, "error" in found.text[:20]) == (200, False), (found.text, body)
+
+
+_DEEP = '{"items": ' * 5_000 + "{}" + "}" * 5_000
+_RAW: list[tuple[str, str, str]] = [
+    (CHAT, f'{{"model": "tiny", "messages": [{{"role": "user", "content": "a"}}], "logit_bias": {{"{"9" * 5_000}": 1}}}}', "ids of tokens"),
+    (CHAT, '{"model": "tiny", "messages": [{"role": "user", "content": "a\\ud800"}]}', "surrogates"),
+    (CHAT, '{"model": "tiny", "\\ud800": 3, "messages": []}', "surrogates"),
+    (TEXT, f'{{"model": "tiny", "prompt": "a", "structured_outputs": {{"json": {_DEEP}}}}}', ""),
+    (TEXT, f'{{"model": "tiny", "prompt": "a", "structured_outputs": {{"json": {json.dumps(_DEEP)}}}}}', ""),
+    (TEXT, f'{{"model": "tiny", "prompt": "a", "seed": {"9" * 5_000}}}', ""),
+    (TEXT, "[" * 200_000, ""),
+    (TEXT, "\ud800".encode("utf-8", "surrogatepass").decode("latin-1"), ""),
+    (TEXT, "", ""),
+    (TEXT, "3", ""),
+    (INSPECT, json.dumps({"prompt": "a", "steps": [{"kind": "json", "source": _DEEP}]}), ""),
+    (INSPECT, json.dumps({"ids": [10**9, -1], "steps": []}), ""),
+]
+
+
+@pytest.mark.parametrize(("path", "text", "said"), _RAW, ids=[str(number) for number in range(len(_RAW))])
+def test_a_text_that_is_no_request_is_refused(served: Running, path: str, text: str, said: str) -> None:
+    found = served.send(path, text)
+    assert found.status_code in ([400] if path != INSPECT else [200, 400]), found.text
+    assert "internal_error" not in found.text
+    assert said in found.text
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/json; charset=latin-1", "multipart/form-data", "", "x" * 3_000])
+def test_a_body_of_another_type_is_refused(served: Running, content_type: str) -> None:
+    found = httpx.post(f"{served.url}{CHAT}", content=b"\xff{}", headers={"Content-Type": content_type})
+    assert found.status_code == 400, found.text
+
+
+@pytest.mark.parametrize("length", ["9" * 5_000, "9" * 19, "4000001", "00000000000000000000000000000004000001"])
+def test_a_length_of_many_digits_is_refused(length: str) -> None:
+    sent: list[Any] = []
+
+    async def ask() -> None:
+        headers = [(b"content-length", length.encode()), (b"content-type", b"application/json")]
+        scope: dict[str, Any] = {
+            "type": "http",
+            "method": "POST",
+            "path": TEXT,
+            "raw_path": TEXT.encode(),
+            "query_string": b"",
+            "headers": headers,
+        }
+
+        async def receive() -> Any:
+            return {"type": "http.request", "body": b"{}", "more_body": False}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        await make_app(models.tiny(), "tiny")(
+            {**scope, "http_version": "1.1", "scheme": "http", "server": ("127.0.0.1", 80)}, receive, send
+        )
+
+    asyncio.run(ask())
+    assert sent[0]["status"] == 413
+
+
+@pytest.mark.parametrize("path", ["/", "/health"])
+def test_head_is_answered_as_get_without_a_body(served: Running, path: str) -> None:
+    found, got = httpx.head(served.url + path), httpx.get(served.url + path)
+    assert (found.status_code, found.content, found.headers["content-length"]) == (200, b"", str(len(got.content)))
