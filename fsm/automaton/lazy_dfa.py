@@ -146,10 +146,13 @@ class Automaton:
         state = self._ids.get(node)
         if state is None:
             with self._lock:
-                state = self._ids.get(node) or self._add(node)
+                state = self._ids.get(node) or self._add(nodes.opened(node))
+                self._ids[node] = state
         return state
 
     def _add(self, node: Node) -> int:
+        if node in self._ids:
+            return self._ids[node]
         if len(self.nodes) >= self.max_states:
             problem, advice = (
                 f"the automaton has reached {self.max_states} states",

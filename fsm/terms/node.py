@@ -334,20 +334,19 @@ def concat(head: Node, tail: Node) -> Node:
         return tail
     if tail is EPSILON:
         return head
-    kind = head.kind
+    kind, args = head.kind, (head, tail)
+    entry = Kind.CONCAT.interned.get(args)  # what is in normal form was made before, and is not looked at again
+    if entry is not None and (known := entry()) is not None:
+        return known
     if kind is Kind.CONCAT:
         *before, last = islice(factors(head), MAX_COPIED + 1)
         if len(before) == MAX_COPIED:
-            return intern(Kind.CONCAT, (head, tail), head.nullable and tail.nullable, (head, tail))
+            return intern(Kind.CONCAT, args, head.nullable and tail.nullable, args)
         work.add(len(before) // _FACTORS_PER_WORK)
         node = concat(last, tail)
         for part in reversed(before):
             node = concat(part, node)
         return node
-    args = head, tail
-    entry = Kind.CONCAT.interned.get(args)  # what is in normal form was made before, and is not looked at again
-    if entry is not None and (known := entry()) is not None:
-        return known
     if kind is Kind.MUNCH:
         return _munch_then(head, tail)
     if head.nullable:
