@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, Protocol
 
 from fsm.errors import BudgetExceeded, clip
 from fsm.pattern import postfix
-from fsm.pattern.ecma_pattern import Instruction, instructions
 from fsm.pattern.unicode_sets import case_class
 from fsm.terms.characters import Ranges
 
@@ -47,13 +46,14 @@ class _Operation(Protocol):
 class EcmaMatcher:
     """One pattern, to be found in texts.
 
-    Raises:
-        SchemaError: the pattern is malformed.
+    Args:
+        pattern: as it is written, for messages.
+        program: the same in postfix order, with marks around its groups.
     """
 
-    def __init__(self, pattern: str) -> None:
+    def __init__(self, pattern: str, program: Iterable[postfix.WithReferences]) -> None:
         self._pattern = pattern
-        program = list(instructions(pattern, has_marks=True))
+        program = list(program)
         numbers = sorted({step.number for step in program if isinstance(step, postfix.Reference)})
         compiler = _Compiler(numbers)
         self._operations = compiler.compile(program)
@@ -357,7 +357,7 @@ class _Compiler:
         self._operations: list[_Operation] = []
         self.num_loops = 0
 
-    def compile(self, program: Iterable[Instruction]) -> list[_Operation]:
+    def compile(self, program: Iterable[postfix.WithReferences]) -> list[_Operation]:
         """Return the operations of a pattern."""
         whole: _Part = postfix.evaluated(program, lambda leaf: leaf, _tree)
         tasks: list[_Task] = [(whole, False)]

@@ -21,6 +21,7 @@ from functools import cached_property, lru_cache
 
 from fsm.errors import NotRegular, SchemaError, clip
 from fsm.pattern import postfix
+from fsm.pattern.ecma_matcher import EcmaMatcher
 from fsm.pattern.lookaround import search
 from fsm.pattern.unicode_sets import advice_for_property, in_both_cases, unicode_property
 from fsm.terms.characters import (
@@ -37,7 +38,7 @@ from fsm.terms.characters import (
 )
 from fsm.terms.node import Node
 
-Instruction = postfix.Instruction | postfix.Mark | postfix.Reference
+Instruction = postfix.WithReferences
 
 MAX_COUNT = 10**15
 MAX_NESTED_LOOKS = 50
@@ -91,6 +92,15 @@ def ecma_search(pattern: str, spell: Speller, *, pointer: str = "") -> Node:
     except postfix.NotSupported as refusal:
         said = f"{refusal.construct} is not supported, in pattern {clip(pattern, 80)!r}. {refusal.advice}"
         raise NotRegular(said, pointer) from None
+
+
+def backtracking_matcher(pattern: str) -> EcmaMatcher:
+    """Return a matcher that finds a pattern in texts by backtracking, for one that is not regular.
+
+    Raises:
+        SchemaError: the pattern is malformed.
+    """
+    return EcmaMatcher(pattern, instructions(pattern, has_marks=True))
 
 
 def instructions(pattern: str, *, has_marks: bool = False, pointer: str = "") -> Iterator[Instruction]:

@@ -96,6 +96,7 @@ class Reference:
 Leaf = Text | Character | Assert
 Combination = Join | Choose | Loop | Look
 Instruction = Leaf | Combination
+WithReferences = Instruction | Mark | Reference
 
 
 class NotSupported(Exception):

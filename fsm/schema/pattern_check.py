@@ -20,7 +20,7 @@ from urllib.parse import unquote
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import BudgetExceeded, NotRegular
 from fsm.pattern.ecma_matcher import EcmaMatcher
-from fsm.pattern.ecma_pattern import ecma_search
+from fsm.pattern.ecma_pattern import backtracking_matcher, ecma_search
 from fsm.schema.keywords.keyword import KEYWORDS
 from fsm.schema.keywords.place import escape
 from fsm.terms.characters import utf8
@@ -74,7 +74,7 @@ class FoundPattern:
         try:
             self._automaton = Automaton(ecma_search(pattern, utf8), max_states=MAX_STATES)
         except NotRegular:
-            self._matcher = EcmaMatcher(pattern)
+            self._matcher = backtracking_matcher(pattern)
 
     def is_in(self, text: str) -> bool:
         """True where it is found.
@@ -88,7 +88,7 @@ class FoundPattern:
                 return automaton.accepts(text.encode(errors="surrogatepass"))
             except BudgetExceeded:
                 self._automaton = None
-        self._matcher = self._matcher or EcmaMatcher(self._pattern)
+        self._matcher = self._matcher or backtracking_matcher(self._pattern)
         return self._matcher.found_in(text)
 
 

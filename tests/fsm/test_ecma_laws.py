@@ -16,8 +16,7 @@ from pydantic import StringConstraints, TypeAdapter
 from fsm import BudgetExceeded, Expression, SchemaError, json_schema
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.pattern import ecma_matcher
-from fsm.pattern.ecma_matcher import EcmaMatcher
-from fsm.pattern.ecma_pattern import ecma_search
+from fsm.pattern.ecma_pattern import backtracking_matcher, ecma_search
 from fsm.pattern.unicode_sets import in_both_cases, unicode_property
 from fsm.schema.pattern_check import is_plain
 from fsm.terms.characters import utf8
@@ -121,7 +120,7 @@ ALWAYS_EMPTY = [r"^(\1|\1)$", r"^(a\1)?$", r"^(?:\1(a))?$", r"^(?:(a)|\1)$", r"^
 
 @pytest.mark.parametrize("pattern", ALWAYS_EMPTY)
 def test_a_reference_to_a_group_that_cannot_have_matched_is_the_empty_text_and_regular(pattern: str) -> None:
-    matcher, exact = EcmaMatcher(pattern), json_schema({"type": "string", "pattern": pattern}, strict=True)
+    matcher, exact = backtracking_matcher(pattern), json_schema({"type": "string", "pattern": pattern}, strict=True)
     for text in ("", "a", "aa", "b", "x"):
         assert exact.accepts(f'"{text}"') == matcher.found_in(text)
     assert matcher.found_in("") or matcher.found_in("a")
@@ -164,9 +163,9 @@ def test_what_is_checked_is_read_as_in_the_automaton(pattern: str) -> None:
     assert {line.level for line in checked.report if line.keyword == "patternProperties"} == {"checked"}
     for key in KEYS:
         member_text, text = json.dumps({key: None}, ensure_ascii=False), json.dumps(key, ensure_ascii=False)
-        expected = EcmaMatcher(pattern).found_in(key)
+        expected = backtracking_matcher(pattern).found_in(key)
         assert (expected, expected) == (exact.accepts(member_text), checked.accepts(member_text)), key
-        is_both = expected and EcmaMatcher(r"^(a?)[^]*\1$").found_in(key)
+        is_both = expected and backtracking_matcher(r"^(a?)[^]*\1$").found_in(key)
         assert (is_both, is_both) == (string.accepts(text), names.accepts(member_text)), key
 
 
@@ -179,7 +178,7 @@ def test_a_word_boundary_of_a_type_is_one_for_pydantic_and_for_ecma(pattern: str
     assert accepted
     for one in accepted:
         assert adapter.validate_python(one) == one
-        assert EcmaMatcher(pattern).found_in(one)
+        assert backtracking_matcher(pattern).found_in(one)
 
 
 def test_several_key_patterns_that_are_not_regular_apply_to_their_keys() -> None:
@@ -236,16 +235,16 @@ HOSTILE = [r"^(a*)*\1b", r"^(a|aa)+\1c", r"(.*)(.*)(.*)\1\2\3x$", r"(?=(a+)+\1c)
 def test_the_matcher_ends_within_its_steps(pattern: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ecma_matcher, "MAX_STEPS", 20_000)
     with suppress(BudgetExceeded):
-        EcmaMatcher(pattern).found_in("a" * 500)
+        backtracking_matcher(pattern).found_in("a" * 500)
     with pytest.raises(BudgetExceeded, match="not decided within 20,000 steps"):
-        EcmaMatcher(r"(.*)(.*)(.*)\1\2\3x").found_in("a" * 500)
+        backtracking_matcher(r"(.*)(.*)(.*)\1\2\3x").found_in("a" * 500)
 
 
 @pytest.mark.parametrize("depth", [1, 49, 1_000])
 def test_the_matcher_needs_no_recursion_for_deep_patterns(depth: int) -> None:
-    assert EcmaMatcher("(" * depth + "a" + ")" * depth + r"\1").found_in("aa")
+    assert backtracking_matcher("(" * depth + "a" + ")" * depth + r"\1").found_in("aa")
     looks = min(depth, 49)
-    assert EcmaMatcher("(?=" * looks + "a" + ")" * looks + "a").found_in("ba")
+    assert backtracking_matcher("(?=" * looks + "a" + ")" * looks + "a").found_in("ba")
 
 
 def test_what_is_malformed_is_refused_when_it_is_compiled() -> None:

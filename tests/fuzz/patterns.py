@@ -20,7 +20,7 @@ from fsm import BudgetExceeded, SchemaError, json_schema
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import NotRegular
 from fsm.pattern.ecma_matcher import EcmaMatcher
-from fsm.pattern.ecma_pattern import ecma_search, read_loosely
+from fsm.pattern.ecma_pattern import backtracking_matcher, ecma_search, read_loosely
 from fsm.schema.pattern_check import KeyPatterns, is_plain, with_written_keys
 from fsm.terms.characters import json_spelling, json_text, utf8
 from tests.node import Node
@@ -140,7 +140,7 @@ def compare(node: Node, seed: int, counts: Counts) -> Iterator[str]:
     counts.patterns += 1
     where = f"seed {seed}: /{source}/{flags}"
     try:
-        matcher = EcmaMatcher(ours)
+        matcher = backtracking_matcher(ours)
     except SchemaError as error:
         counts.malformed += 1
         if not isinstance(expected, str):

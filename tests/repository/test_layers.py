@@ -80,10 +80,10 @@ LONGEST_CHAIN = {"fsm": 10, "outlines_cont": 16}
 
 @cache
 def sources() -> dict[str, Path]:
-    """The modules of both packages by name; a folder's is that of its `__init__`."""
+    """The modules of both packages by name, but for the entry `python -m`; a folder's is that of its `__init__`."""
     found = {}
     for package in PACKAGES:
-        for path in (ROOT / package).rglob("*.py"):
+        for path in {*(ROOT / package).rglob("*.py")} - {ROOT / package / "__main__.py"}:
             found[".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")] = path
     return found
 
