@@ -123,7 +123,7 @@ class _ThoughtsRecord(_StrictRecord):
 
 
 # Fields that a row and its record have in common.
-_COMMON = ("finish_reason", "starts_inside", "surprise_start")
+_COMMON = ("finish_reason", "starts_inside", "surprise_start", "pinned")
 
 
 class _RowRecord(_StrictRecord):
@@ -150,6 +150,8 @@ class _RowRecord(_StrictRecord):
     stop: str | int | None = None
     surprise_start: _Count | None = None
     thoughts: _ThoughtsRecord | None = None
+    # How many of the first tokens have keys and values that do not follow from the ids.
+    pinned: _Count = 0
 
 
 class _FormatRecord(BaseModel):
@@ -266,6 +268,7 @@ class _Writer:
     def put(self, row: StateRow) -> _RowRecord:
         """Return the record of a row, and register the keys, values and logits that it refers to."""
         kv, piece, stream = row.kv if self._with_kv else None, row.piece, row.stream
+        row.check_pinned(row.cached if kv is not None else 0, "the file would be without them (`kv=False`)")
         parts = [self._put_part(part) for part in kv[: row.cached].parts] if kv is not None else []
         num_start, prompt_length = _implied_start(row, self._start), _implied_prompt(row, self._model)
         return _RowRecord(
@@ -453,6 +456,8 @@ class _RowLoader:
         return not token_ids or (min(token_ids) >= 0 and max(token_ids) < self._model.vocab_size)
 
     def _kv(self, row: _RowRecord, token_ids: Sequence[int]) -> RowKV | None:
+        if row.pinned > sum(len(part.columns) for part in row.parts):
+            raise ValueError("a row is without keys and values that cannot be computed again")
         if not row.parts:
             return None
         parts, read = [], 0
@@ -470,7 +475,7 @@ class _RowLoader:
                     raise ValueError("keys and values are those of different tokens")
                 read += 1
             parts.append(KVPart(stored.buffer, 0, columns))
-        return RowKV(tuple(parts))
+        return RowKV(tuple(parts)).pinned(row.pinned)
 
     def _stored(self, number: int) -> RowKV:
         if number not in self._buffers:
