@@ -267,6 +267,11 @@ class Row(FedSequence):
         """How often the piece was rewound because a policy refused its tokens."""
         return self.piece.policies.retries
 
+    @property
+    def rejections(self) -> int:
+        """How often of these no token was excluded."""
+        return self.piece.policies.rejections
+
     def counts_for(self, *, follows_surprise: bool) -> TokenCounts:
         """Return the token counts of the row; see `RowTokens.counts`."""
         return self.tokens.counts(follows_surprise=follows_surprise)
@@ -697,7 +702,9 @@ class Row(FedSequence):
         if given is not None and self.piece.text.num_unspelled(self.tokens.ids):  # the healed end of the prompt
             row, logits = given, given.logits
             kv = given.kv if given.kv is not None or kv is None else kv[: self.piece_start]
-            piece = WrittenPiece(len(given.token_ids), source=self.piece.spec.source, retries=self.retries)
+            piece = WrittenPiece(
+                len(given.token_ids), source=self.piece.spec.source, retries=self.retries, rejections=self.rejections
+            )
         else:
             piece = self.piece.record()
             is_known = feed.is_ready(len(self.tokens)) and not feed.is_partial

@@ -179,7 +179,7 @@ class RunningBatch:
         return moved
 
     def begin_anew(self) -> bool:
-        """Drop all keys and values, also those that the rows began with (but pinned ones), to feed all tokens again in as little memory as possible.
+        """Drop all keys and values but pinned ones, also those that the rows began with, to feed all tokens again in little memory.
 
         Returns False, and does nothing, where not everything was fed since the last time.
         """

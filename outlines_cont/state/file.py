@@ -150,6 +150,7 @@ class _RowRecord(_StrictRecord):
     stop: str | int | None = None
     surprise_start: _Count | None = None
     thoughts: _ThoughtsRecord | None = None
+    rejections: _Count = 0
     # How many of the first tokens have keys and values that do not follow from the ids.
     pinned: _Count = 0
 
@@ -288,6 +289,7 @@ class _Writer:
             piece=None if piece is None else (piece.start, list(piece.owed), piece.source, piece.retries),
             exclusions=[] if piece is None else [_ExclusionRecord(**asdict(entry)) for entry in piece.exclusions],
             healed=0 if piece is None else piece.healed,
+            rejections=0 if piece is None else piece.rejections,
             stop=None if piece is None else piece.stop,
             thoughts=None if piece is None or piece.thoughts is None else _ThoughtsRecord(**asdict(piece.thoughts)),
             num_start_tokens=None if row.num_start_tokens == num_start else row.num_start_tokens,
@@ -414,9 +416,8 @@ class _RowLoader:
             raise ValueError("a token that is excluded is out of range")
         exclusions = Exclusions(tuple(Exclusion(**dict(entry)) for entry in row.exclusions))
         thoughts = None if row.thoughts is None else _thoughts(row.thoughts, start)
-        return WrittenPiece(
-            start, tuple(owed), source, retries, exclusions, row.stop, healed=row.healed, thoughts=thoughts
-        )
+        more = {"healed": row.healed, "thoughts": thoughts, "rejections": row.rejections}
+        return WrittenPiece(start, tuple(owed), source, retries, exclusions, row.stop, **more)
 
     def _row(self, row: _RowRecord, columns: list[list[Any]]) -> StateRow:
         token_ids, kinds, logprobs, sampling_logprobs = columns

@@ -244,6 +244,7 @@ class WrittenPiece:
         owed: forced tokens that a limit cut off; they are first when the span is resumed.
         source: the constraint of the span, as JSON, such as `{"regex": "[a-z]+"}`; empty where that is not known.
         retries: how often it was rewound because a policy, such as a check, refused what was generated.
+        rejections: how often of these no token was excluded; see `CheckedConstraint`.
         exclusions: the token ids that may not be drawn again, by position.
         stop: the stop text or stop token that ended it; None where neither did.
         healed: how many bytes at its beginning the row had before; token healing generated them anew, see `healing`.
@@ -264,6 +265,7 @@ class WrittenPiece:
     thoughts: Thoughts | None = None
     drafted: int = field(default=0, compare=False)
     reused: int = field(default=0, compare=False)
+    rejections: int = 0
 
     @property
     def is_thinking(self) -> bool:
@@ -349,8 +351,8 @@ class StateRow:
         """Raise `NotRecomputable` where `what` would compute anew, from the ids alone, tokens from index `first` on that are pinned."""
         if first < self.pinned:
             raise NotRecomputable(
-                f"expected an operation that keeps the keys and values of the first {self.pinned} tokens of a row, which do not follow from "
-                f"its ids (they were made of an image, or of other embeddings), but {what}, so that they would be lost. Keep the row "
+                f"expected an operation that keeps the keys and values of the first {self.pinned} tokens of a row, which do not follow "
+                f"from its ids (they were made of an image, or of other embeddings), but {what}, so that they would be lost. Keep the row "
                 "whole and append to it, or make a cache and a state anew: `SequenceState.from_cache`."
             )
 

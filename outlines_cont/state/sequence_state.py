@@ -255,7 +255,8 @@ class SequenceState(StateViews):
             cache: R rows and at most T columns; column j belongs to column j of `token_ids`. It is copied.
             attention_mask: (R, T), 0 for padding, on the left and behind the end of a row; None for no padding.
             recomputable: whether keys and values follow from the ids. Those of an image, or of other embeddings (`inputs_embeds`), do
-                not, so they can never be computed again: they are `pinned`. None finds out; False pins all that the cache has, True nothing.
+                not, so they can never be computed again: they are `pinned`. None finds out; False pins all that the cache has, True
+                nothing.
             rng: the seed of the random streams, as for a prompt.
 
         Raises:
@@ -272,7 +273,9 @@ class SequenceState(StateViews):
         for number, (ids, is_token) in enumerate(zip(token_ids.tolist(), mask, strict=True)):
             stream = RandomStream(seeds[number], 0 if own else number)
             rows.append(prompt_row([*compress(ids, is_token)], model, stream))
-        check("recomputable", recomputable, recomputable is None or isinstance(recomputable, bool), "True, False or None")
+        check(
+            "recomputable", recomputable, recomputable is None or isinstance(recomputable, bool), "True, False or None"
+        )
         groups = tuple((row,) for row in with_cache(model, rows, cache, mask, recomputable))
         return cls(model, groups, tuple(seeds) if own else seeds[0])
 

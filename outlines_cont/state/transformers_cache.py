@@ -201,14 +201,18 @@ def _first(row: StateRow, count: int) -> StateRow:
 def _errors(model: LanguageModel, rows: Sequence[StateRow], starts: Sequence[int]) -> list[float]:
     """Return the largest relative error of the cached tokens of each row from index `starts[i]` on, fed once more; 0 for none."""
     errors = [0.0] * len(rows)
-    fed = [(number, row, start) for number, (row, start) in enumerate(zip(rows, starts, strict=True)) if start < row.cached]
+    fed = [
+        (number, row, start) for number, (row, start) in enumerate(zip(rows, starts, strict=True)) if start < row.cached
+    ]
     # Pinned, so that those before them are the given ones, and none with the same ids.
     begun = [replace(_first(row, row.cached), kv=row.kv and row.kv[:start], pinned=start) for _, row, start in fed]
     for (number, row, start), found in zip(fed, model.prefilled(begun), strict=True):
         assert row.kv is not None
         assert found.kv is not None
         layers = zip(*(kv.between(start, row.cached).layers() for kv in (row.kv, found.kv)), strict=True)
-        errors[number] = max(_error(*pair) for given, anew in layers if given and anew for pair in zip(given, anew, strict=True))
+        errors[number] = max(
+            _error(*pair) for given, anew in layers if given and anew for pair in zip(given, anew, strict=True)
+        )
     return errors
 
 

@@ -244,6 +244,14 @@ class StateViews(Immutable):
         return self._numbers(lambda row: row.piece.retries if row.piece else 0, torch.int64)
 
     @property
+    def rejections(self) -> torch.Tensor:
+        """(B, S) int64: how often of these a whole value that had failed its check was drawn again, and no token was excluded.
+
+        A row with as many `retries` has values from the distribution of those that pass; the others have gone back to single tokens.
+        """
+        return self._numbers(lambda row: row.piece.rejections if row.piece else 0, torch.int64)
+
+    @property
     def stops(self) -> list[list[str | int | None]]:
         """B lists of S: the stop text, or the id of the stop token, that ended the last generated span of each row; else None."""
         return [[row.piece.stop if row.piece else None for row in group] for group in self.rows]

@@ -235,7 +235,9 @@ _ANY = [
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
-@pytest.mark.parametrize(("size", "shape"), [(300, "peaked"), (300, "tied"), (300, "one"), (9000, "flat"), (9000, "equal"), (9000, "masked")])
+@pytest.mark.parametrize(
+    ("size", "shape"), [(300, "peaked"), (300, "tied"), (300, "one"), (9000, "flat"), (9000, "equal"), (9000, "masked")]
+)
 def test_logits_of_any_type_are_drawn_from_as_their_numbers_say(dtype: torch.dtype, size: int, shape: str) -> None:
     generator = torch.Generator().manual_seed(size)
     logits = torch.stack([made_row(shape, seed, size) for seed, _ in enumerate(_ANY)]).to(dtype)

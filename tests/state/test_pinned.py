@@ -82,7 +82,7 @@ def test_tokens_up_to_the_last_of_an_image_are_pinned() -> None:
     plain = Plain("llama")
     state = plain.state()
     assert [[_PICTURE.stop]] == state.pinned.tolist()
-    assert [[0]] == continuous(generate.text(plain.model))("the name", max_tokens=1).pinned.tolist()
+    assert continuous(generate.text(plain.model))("the name", max_tokens=1).pinned.tolist() == [[0]]
     assert_close(plain.logits(plain.ids, len(plain.ids)), state.logits[0, 0], 1e-8)
     blind = plain.logits(plain.ids, 0)
     assert float((blind - state.logits[0, 0]).abs().max()) > 1e-3
@@ -146,7 +146,7 @@ def test_memory_of_a_pinned_state_is_freed_with_it() -> None:
         lambda state, path: state.tokens[3:],
         lambda state, path: state.tokens[::2],
         lambda state, path: "Look: " + state,
-        lambda state, path: [3, 4] + state,
+        lambda state, path: ["Look: "] + state,  # noqa: RUF005
         lambda state, path: continuous(generate.text(state.model))("a", max_tokens=1) + state,
         lambda state, path: continuous(generate.text(state.model))("a", max_tokens=1).append(state),
         lambda state, path: state.tokens[:20].logits,
@@ -180,7 +180,7 @@ def test_what_keeps_an_image_is_allowed(tmp_path: Path) -> None:
     assert_close(plain.logits(longer.token_ids[0, 0].tolist(), len(plain.ids)), longer.logits[0, 0], 1e-8)
     cut = state.tokens[:20] + " red"  # within the image
     assert_close(plain.logits(cut.token_ids[0, 0].tolist(), 20), cut.logits[0, 0], 1e-8)
-    assert [[0]] == behind.pinned.tolist()
+    assert behind.pinned.tolist() == [[0]]
     assert_close(plain.logits(behind.token_ids[0, 0].tolist(), 0), behind.logits[0, 0], 1e-8)
     state.inspect(tmp_path / "page.html", top=2)
 
@@ -208,8 +208,8 @@ def test_a_cache_is_declared() -> None:
     with pytest.raises(OptionError, match="expected True, False or None as `recomputable`, got 1"):
         plain.state(recomputable=1)
     text = Plain("llama", picture=range(0))
-    assert [[0]] == text.state().pinned.tolist()
-    assert [[0]] == text.state(recomputable=True).pinned.tolist()
+    assert text.state().pinned.tolist() == [[0]]
+    assert text.state(recomputable=True).pinned.tolist() == [[0]]
     declared = text.state(recomputable=False)
     assert [[len(text.ids) - 1]] == declared.pinned.tolist()
     assert_close(text.logits(text.ids, 0), declared.logits[0, 0], 1e-8)
@@ -224,8 +224,8 @@ def test_keys_that_depend_on_the_length_are_pinned_as_they_cannot_be_compared() 
     ids, cache = torch.tensor([[3, 4, 5, 6, 7]]), transformers.DynamicCache()
     with torch.no_grad():
         model.hugging_face(ids, past_key_values=cache)
-    assert [[4]] == SequenceState.from_cache(model, ids, cache).pinned.tolist()
-    assert [[0]] == SequenceState.from_cache(model, ids, cache, recomputable=True).pinned.tolist()
+    assert SequenceState.from_cache(model, ids, cache).pinned.tolist() == [[4]]
+    assert SequenceState.from_cache(model, ids, cache, recomputable=True).pinned.tolist() == [[0]]
 
 
 def test_a_file_without_what_is_pinned_is_refused(tmp_path: Path) -> None:
