@@ -416,8 +416,17 @@ class _RowLoader:
             raise ValueError("a token that is excluded is out of range")
         exclusions = Exclusions(tuple(Exclusion(**dict(entry)) for entry in row.exclusions))
         thoughts = None if row.thoughts is None else _thoughts(row.thoughts, start)
-        more = {"healed": row.healed, "thoughts": thoughts, "rejections": row.rejections}
-        return WrittenPiece(start, tuple(owed), source, retries, exclusions, row.stop, **more)
+        return WrittenPiece(
+            start,
+            tuple(owed),
+            source,
+            retries,
+            exclusions,
+            row.stop,
+            healed=row.healed,
+            thoughts=thoughts,
+            rejections=row.rejections,
+        )
 
     def _row(self, row: _RowRecord, columns: list[list[Any]]) -> StateRow:
         token_ids, kinds, logprobs, sampling_logprobs = columns
