@@ -293,6 +293,10 @@ class SlicingError(OutlinesContError, ValueError):
     """`state.crop` would lose keys and values of tokens that are inside the slice."""
 
 
+class NotRecomputable(OutlinesContError, ValueError):
+    """The keys and values of a row do not follow from its token ids, such as those of an image, and would have to be computed from them."""
+
+
 class KVBudgetError(OutlinesContError, MemoryError):
     """The keys and values of the running rows exceed the budget; `needed` and `budget` are in bytes."""
 

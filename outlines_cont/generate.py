@@ -42,7 +42,7 @@ from outlines_cont.generation.stream import StateStream
 from outlines_cont.generation.thinking import Thinking
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import TokenSet
-from outlines_cont.policies.constraint import MAX_RETRIES, CheckedConstraint, Constraint, EndMode
+from outlines_cont.policies.constraint import MAX_REJECTIONS, MAX_RETRIES, CheckedConstraint, Constraint, EndMode
 from outlines_cont.policies.policy import Policy
 from outlines_cont.samplers import BeamSearch, Greedy, Multinomial, greedy
 from outlines_cont.sampling.params import Sampler
@@ -384,6 +384,7 @@ def json(
     force: bool = True,
     end: EndMode = ENDS["json"],
     max_retries: int = MAX_RETRIES,
+    max_rejections: int | None = None,
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
     thinking: Thinking | bool | None = None,
@@ -402,6 +403,9 @@ def json(
         force: append text that the schema determines without sampling it (jump-forward decoding).
         end: how the text ends; see `regex`.
         max_retries: how often a row may be rewound; then it fails with `CheckFailed`.
+        max_rejections: how often of these a whole value that fails is drawn again, in rows that draw at random, before the row goes back to
+            single tokens of it; 4 by default, at most `max_retries`. As long as they suffice, values have the distribution of those that
+            pass (after the text before them); see `state.rejections`.
         policies: policies of every call, such as `[policies.ban(["delve"])]`.
         draft: speculative decoding, such as `"lookup"`; see `PieceOptions`.
         thinking: let the model think in free text first: True, or a `Thinking`.
@@ -432,6 +436,7 @@ def json(
         force=force,
         end=end,
         max_retries=max_retries,
+        max_rejections=max_rejections,
     )
     shown = fsm_package.schema_text(schema) if checked_bool(show_schema, "show_schema") else ""
     return replace(made, partial_type=partial, shown_schema=shown)
@@ -529,6 +534,7 @@ def fsm(
     force: bool = True,
     end: EndMode = ENDS["fsm"],
     max_retries: int = MAX_RETRIES,
+    max_rejections: int | None = None,
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
     thinking: Thinking | bool | None = None,
@@ -547,6 +553,7 @@ def fsm(
         force: append text that the expression determines without sampling it (jump-forward decoding).
         end: how the text ends; see `regex`.
         max_retries: how often a row may be rewound if a check fails; then it fails with `CheckFailed`.
+        max_rejections: how often of these a whole value is drawn again; see `json`.
         policies: policies of every call, such as `[policies.ban(["delve"])]`.
         draft: speculative decoding, such as `"lookup"`; see `PieceOptions`.
         thinking: let the model think in free text first: True, or a `Thinking`.
@@ -575,6 +582,7 @@ def fsm(
         force=force,
         end=end,
         max_retries=max_retries,
+        max_rejections=max_rejections,
     )
     return replace(made, parses_specials=True) if language.parts and language.specials else made
 
@@ -614,9 +622,10 @@ def _generator(
     force: bool = True,
     end: EndMode = "eos",
     max_retries: int = MAX_RETRIES,
+    max_rejections: int | None = None,
 ) -> Generator:
     _check(model, sampler)
-    constraint = None if expression is None else _constraint(model, expression, force, end, max_retries)
+    constraint = None if expression is None else _constraint(model, expression, force, end, max_retries, max_rejections)
     open_draft(draft, model)  # raises for an invalid argument now, not at the first call
     steering = checked_policies(() if policies is None else policies)
     unbounded = () if expression is None else expression.report.unbounded
@@ -635,12 +644,20 @@ def _generator(
 
 
 def _constraint(
-    model: LanguageModel, expression: Expression, force: bool, end: EndMode, max_retries: int
+    model: LanguageModel,
+    expression: Expression,
+    force: bool,
+    end: EndMode,
+    max_retries: int,
+    max_rejections: int | None,
 ) -> Constraint | CheckedConstraint:
     checked_bool(force, "force")
     check("end", end, end in ("eos", "free"), "'eos' or 'free'")
     expected = "a number of retries, 0 or more,"
     check("max_retries", max_retries, is_int(max_retries, 0), expected, f"The default is {MAX_RETRIES}.")
+    rejections = min(MAX_REJECTIONS, max_retries) if max_rejections is None else max_rejections
+    expected = f"a number of retries, from 0 to `max_retries`, {max_retries},"
+    check("max_rejections", max_rejections, is_int(rejections, 0, max_retries), expected, "Raise `max_retries`, too.")
     if not model.eos_token_ids:
         raise MissingEOS(
             "expected a model with an end-of-sequence token, which ends a constrained text, got one without. "
@@ -649,7 +666,7 @@ def _constraint(
     plain = Constraint.of_model(model, expression, force=force, end=end)
     if not expression.has_checks:
         return plain
-    return CheckedConstraint(plain, expression, TokenSet.of(model.eos_token_ids), max_retries)
+    return CheckedConstraint(plain, expression, TokenSet.of(model.eos_token_ids), max_retries, rejections)
 
 
 def _source(kind: str, value: Any) -> str:

@@ -41,13 +41,15 @@ class CheckFailure:
     """A value that failed its check.
 
     Attributes:
-        start: the index of its first byte.
+        start: the index of the first byte of what is at fault, such as an item that is there again.
         stop: the index after its last byte.
+        value_start: the index of the first byte of the whole value that was checked.
         check: the check; `str` describes its condition.
     """
 
     start: int
     stop: int
+    value_start: int
     check: Check
 
 
@@ -266,7 +268,7 @@ def _passes(mark: _Mark, text: bytes, failures: list[CheckFailure]) -> bool:
     if mark.check.holds(text[mark.start :]):
         return True
     fault = mark.check.fault(text[mark.start :]) or 0
-    failures.append(CheckFailure(mark.start + fault, len(text), mark.check))
+    failures.append(CheckFailure(mark.start + fault, len(text), mark.start, mark.check))
     return False
 
 
@@ -277,7 +279,7 @@ def _must_fail(stack: _Stack | None, text: bytes, last: bytes, failures: list[Ch
         if isinstance(mark, _Mark) and not mark.check.telling_bytes.isdisjoint(last):
             fault = mark.check.fault(text[mark.start :])
             if fault is not None:
-                failures.append(CheckFailure(mark.start + fault, len(text), mark.check))
+                failures.append(CheckFailure(mark.start + fault, len(text), mark.start, mark.check))
                 return True
         stack = stack.below
     return False

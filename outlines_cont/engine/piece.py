@@ -197,7 +197,7 @@ class RunningPiece:
     def __init__(self, piece: Piece, written: WrittenPiece, text: PieceText, length: int, *, ends_row: bool) -> None:
         """Begin in a row of `length` tokens; `written` is the part of the piece that the row has already."""
         self.spec, self.text, self.ends_row = piece, text, ends_row
-        self.policies = PolicyStates(written.retries, written.exclusions)
+        self.policies = PolicyStates(written.retries, written.exclusions, written.rejections)
         longest = None if piece.max_tokens is None else length + piece.max_tokens
         # The tokens that respell a healed end do not count.
         limits = piece.limits.up_to(None if text.healed else longest)
@@ -299,6 +299,7 @@ class RunningPiece:
             self.text.start,
             source=self.spec.source,
             retries=self.policies.retries,
+            rejections=self.policies.rejections,
             owed=tuple(self.owed),
             exclusions=self.policies.exclusions,
             stop=self.stop,

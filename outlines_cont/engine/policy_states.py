@@ -41,13 +41,15 @@ class PolicyStates:
         states: the policies, each with its state after every token of the piece.
         decider: the one whose branch was taken last.
         exclusions: the tokens that may not be drawn again, by position.
+        rejections: how often the piece was rewound because a policy refused it, without excluding a token.
     """
 
-    def __init__(self, retries: int = 0, exclusions: Exclusions = NO_EXCLUSIONS) -> None:
+    def __init__(self, retries: int = 0, exclusions: Exclusions = NO_EXCLUSIONS, rejections: int = 0) -> None:
         """Begin without policies; earlier runs of the piece had `retries` rewinds, and excluded `exclusions`."""
         self.states: list[PolicyState] = []
         self.decider: PolicyState | None = None
         self.exclusions = exclusions
+        self.rejections = rejections
         self._retries = retries
         self._num_rewinds, self._longest = 0, 0  # since the row was longer than ever before, and that length
 
@@ -142,6 +144,7 @@ class PolicyStates:
                 self._give_up(self.decider, row, f"its {self.decider.retries} retries are spent")
                 return False
             self.decider.retries += 1
+            self.rejections += not branch.exclude and not branch.avoid
         if branch.is_rewind and self.states:
             self._check_progress(branch, row)
             if branch.is_retry:  # others may spell what was shown again, as a stop text within a token does

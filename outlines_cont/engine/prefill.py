@@ -37,6 +37,7 @@ class PrefillRow(Row):
     def __init__(self, source: StateRow, model: LanguageModel, *, counts: Meter, indices: Sequence[int]) -> None:
         """Feed `source` up to the last of the tokens after which logits are wanted, those at `indices`: ascending, at least one."""
         kept = min(source.cached, indices[0])
+        source.check_pinned(kept, f"token {kept} would be fed again, for logits")
         held = replace(source, kv=source.kv[:kept] if source.kv is not None and kept else None)
         super().__init__(held, model, Piece(sampler=greedy(), limits=RowLimits.of(model, ())), counts=counts)
         self.tokens = self.tokens.at(indices[-1] + 1)
@@ -73,7 +74,7 @@ class PrefillRow(Row):
         if self.error is not None:
             return replace(self.source, error=self.error)
         logprobs, logits = tuple(self.tokens.logprobs), self.found.get(len(self.source.token_ids) - 1)
-        return replace(self.source, kv=kv, logits=logits, logprobs=logprobs, unscored=())
+        return replace(self.source, kv=self.pinned_kv(kv), logits=logits, logprobs=logprobs, unscored=())
 
     def plan(self) -> None:
         """Leave when all wanted logits are known; else feed from the first unknown one."""
@@ -128,6 +129,7 @@ class EngineModel(Immutable):
             meter: its `fed_tokens` is increased by those of these rows alone, if given.
 
         Raises:
+            NotRecomputable: the logits after a row are not known, and its last token cannot be fed again.
             KVBudgetError: one row alone needs more than the budget. If several do together they run one after the other, and
                 only the logits of the first are left.
             Exception: the error of a row in its forward.

@@ -117,6 +117,8 @@ class Row(FedSequence):
         self.error: Exception | None = None
         self._num_forks = 0
         self.begin(piece, **given)
+        if source.pinned > min(self.tokens.num_common, self.cached):
+            self.guarded(source.check_pinned, min(self.tokens.num_common, self.cached), "its last tokens are removed")
 
     def go_on(self, source: StateRow, piece: Piece, **given: Any) -> None:
         """Begin another piece where the last has ended, as a new row of `source` would, which has the tokens of this row and may have more.
@@ -265,6 +267,11 @@ class Row(FedSequence):
         """How often the piece was rewound because a policy refused its tokens."""
         return self.piece.policies.retries
 
+    @property
+    def rejections(self) -> int:
+        """How often of these no token was excluded."""
+        return self.piece.policies.rejections
+
     def counts_for(self, *, follows_surprise: bool) -> TokenCounts:
         """Return the token counts of the row; see `RowTokens.counts`."""
         return self.tokens.counts(follows_surprise=follows_surprise)
@@ -409,6 +416,12 @@ class Row(FedSequence):
         self.num_reused += count
         self.counts.reused_tokens += count
 
+    def _check_pinned(self) -> None:
+        """Raise `NotRecomputable` where a token that is pinned would be fed again."""
+        pinned = min(self.source.pinned, self.tokens.num_common)
+        if self.cached < pinned:
+            self.source.check_pinned(self.cached, "the last of them would be fed again, for the logits after it")
+
     # -- draw ----------------------------------------------------------------------------------------------------------
 
     @property
@@ -510,6 +523,7 @@ class Row(FedSequence):
         """Ensure that tokens are pending, or the logits at the end are known for a mask."""
         if self.feed.cached >= len(self.tokens.ids):
             self.feed.need_logits(len(self.tokens.ids), mask)
+            self._check_pinned()
         if self.piece.negative is not None:
             self.piece.negative.need_logits(mask)
 
@@ -551,6 +565,7 @@ class Row(FedSequence):
         logprobs = [0.0] * len(token_ids)
         if kind == FORCED:
             self.feed.need_logits(len(self.tokens.ids), TokenSet.of(token_ids[:1]))
+            self._check_pinned()
             self.counts.forced_tokens += len(token_ids)
             logprobs = self._forced_logprobs(token_ids)
         for token_id, logprob in zip(token_ids, logprobs, strict=True):
@@ -669,6 +684,13 @@ class Row(FedSequence):
 
     # -- as a value ----------------------------------------------------------------------------------------------------
 
+    def pinned_kv(self, kv: RowKV | None) -> RowKV | None:
+        """Return keys and values of the row, with those of its source for the tokens that are pinned: others may be evicted."""
+        pinned, own = min(self.source.pinned, self.tokens.num_common), self.source.kv
+        if not pinned or own is None:
+            return kv
+        return own[:pinned] if kv is None else kv.beginning_with(own, pinned)
+
     def snapshot(self, kv: RowKV | None) -> StateRow:
         """Return the row as a value while it runs, as if it had reached its maximal length."""
         state_row = self.leave(kv)
@@ -676,11 +698,13 @@ class Row(FedSequence):
 
     def leave(self, kv: RowKV | None) -> StateRow:
         """Return the row as a value, with the keys and values of its first `cached` tokens."""
-        given, feed = self.piece.given, self.feed
+        given, feed, kv = self.piece.given, self.feed, self.pinned_kv(kv)
         if given is not None and self.piece.text.num_unspelled(self.tokens.ids):  # the healed end of the prompt
             row, logits = given, given.logits
             kv = given.kv if given.kv is not None or kv is None else kv[: self.piece_start]
-            piece = WrittenPiece(len(given.token_ids), source=self.piece.spec.source, retries=self.retries)
+            piece = WrittenPiece(
+                len(given.token_ids), source=self.piece.spec.source, retries=self.retries, rejections=self.rejections
+            )
         else:
             piece = self.piece.record()
             is_known = feed.is_ready(len(self.tokens)) and not feed.is_partial

@@ -302,6 +302,7 @@ class RowTokens:
             counted=counted.adding(self.ends, self.cuts),
             search=None if search is None else search.adding(self.ends, self.cuts),
             unscored=tuple([index for index in self.unscored if index < end]),
+            pinned=min(source.pinned, self.num_common),
         )
 
     # -- kinds and counts ----------------------------------------------------------------------------------------------

@@ -179,7 +179,7 @@ class RunningBatch:
         return moved
 
     def begin_anew(self) -> bool:
-        """Drop all keys and values, also those that the rows began with, to feed all tokens again in as little memory as possible.
+        """Drop all keys and values but pinned ones, also those that the rows began with, to feed all tokens again in little memory.
 
         Returns False, and does nothing, where not everything was fed since the last time.
         """
@@ -187,7 +187,8 @@ class RunningBatch:
             return False
         self._is_anew = True
         for one in self.sequences:
-            one.base_kv = None
+            pinned = one.source.pinned
+            one.base_kv = one.source.kv[:pinned] if one.source.kv is not None and pinned else None
             one.feed.expected = NOTHING_EXPECTED
         self.forget()
         return True

@@ -64,7 +64,7 @@ class Reuse:
         Cost: 10 us for a row with a new prefix, none for one with few tokens to feed; else a comparison of tokens with the rows that
         have the same first ones.
         """
-        most = row.num_reusable if self._is_on else 0
+        most = row.num_reusable if self._is_on and not row.source.pinned else 0  # equal ids have other keys and values
         least = self._cache.min_tokens
         if most - row.cached < least:
             return False

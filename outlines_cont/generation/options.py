@@ -213,7 +213,7 @@ _ELSEWHERE = {
 _OF_SAMPLERS = (*STEPS[1:], "warpers", "length_penalty", "n", "do_sample", "num_beams", "num_return_sequences")
 
 # Options of the functions that make generators.
-_OF_GENERATORS = ("sampler", "force", "end", "max_retries")
+_OF_GENERATORS = ("sampler", "force", "end", "max_retries", "max_rejections")
 _OF_SCHEMAS = ("whitespace", "strict", "key_order", "formats", "registry", "dialect", "limits")
 
 

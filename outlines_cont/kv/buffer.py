@@ -152,6 +152,11 @@ class Buffer:
                 self._reserve(index, *layer, 0, num_columns)
         self.used = num_columns
 
+    def pin(self) -> None:
+        """Never evict it, nor append to it: what it holds cannot be computed again."""
+        self.users.add(self)
+        self._owner.add(self)
+
     def evict(self) -> None:
         """Free the tensors; rows with keys and values here feed those tokens again."""
         self.is_live = False

@@ -87,6 +87,12 @@ class RowKV:
         start = min(count, total)
         return RowKV((*base[:start].parts, *self.between(start, total).parts))
 
+    def pinned(self, count: int) -> RowKV:
+        """Return these, with the buffers of the first `count` tokens pinned: they are never evicted, nor appended to."""
+        for part in self.between(0, count).parts:
+            part.buffer.pin()
+        return self
+
     @property
     def num_token_bytes(self) -> int:
         """The bytes of the tokens alone, without spare columns, over parts that were not evicted."""

@@ -76,8 +76,8 @@ class KVStore:
                 other.evict()
         if total > self.budget_bytes:
             raise KVBudgetError(
-                f"expected keys and values within the budget of {self.budget_bytes} bytes, but the rows that run need "
-                f"{total}. All states are unchanged; run fewer or shorter rows together, or raise `kv_budget_bytes`.",
+                f"expected keys and values within the budget of {self.budget_bytes} bytes, but the rows that run, and what cannot be "
+                f"computed again, need {total}. All states are unchanged; run fewer or shorter rows together, or raise `kv_budget_bytes`.",
                 total,
                 self.budget_bytes,
             )

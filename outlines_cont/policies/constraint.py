@@ -9,14 +9,15 @@ where an allowed one reaches beyond is sampled, as the tokenizer might have join
 With `end="free"` tokens that leave the language are allowed where the text may end (`exits.py`), and the piece ends with them.
 
 `CheckedConstraint`: a constraint whose automaton accepts too much, with checks on values when they end. A value that fails is generated
-again: in rows that draw at random by rejection sampling of the whole value (the first 4 retries of the generated span), else by
+again: in rows that draw at random by rejection sampling of the whole value (the first 4 retries of the generated span, by default), else by
 backtracking to one of its tokens, which is excluded or avoided there. After 50 retries (by default) the row fails with `CheckFailed`.
 
-What passes after rejection sampling has the distribution of the values that pass. Backtracking rewinds to the token where the most probable
-other value begins: of all positions where another token may be drawn, the one where the probability of what precedes it times that of
-any other token is the largest. A token is excluded only where nothing else could have followed it, else it is avoided as long as there are
-others. Where the value has no other choice, what comes before it is generated again. Exclusions apply only as long as the text before
-them stays the same, and are stored by the engine (`Branch`).
+Rejection sampling alone draws a value from the distribution of those that pass, after the text before it: if the rejections suffice. What
+passes after backtracking has another one: `state.retries` is then more than `state.rejections`. Backtracking rewinds to the token where
+the most probable other value begins: of all positions where another token may be drawn, the one where the probability of what precedes
+it times that of any other token is the largest. A token is excluded only where nothing else could have followed it, else it is avoided as
+long as there are others. Where the value has no other choice, what comes before it is generated again. Exclusions apply only as long as
+the text before them stays the same, and are stored by the engine (`Branch`).
 """
 
 from __future__ import annotations
@@ -241,7 +242,7 @@ def _whole_characters(data: bytes) -> str:
 MAX_RETRIES = 50
 """How often a generated span may backtrack before it fails."""
 
-NUM_RESAMPLED = 4
+MAX_REJECTIONS = 4
 """How often a row that draws at random draws a whole value again before it excludes tokens."""
 
 _NUM_READINGS = 256
@@ -266,6 +267,7 @@ class CheckedConstraint(Policy[CheckedState]):
         expression: the language.
         eos: the tokens that end a text.
         max_retries: how often a piece may be rewound; beyond it the row fails with `CheckFailed`.
+        max_rejections: how often of these a whole value is drawn again, where tokens are drawn at random.
     """
 
     finish_reason = "constraint"
@@ -273,10 +275,16 @@ class CheckedConstraint(Policy[CheckedState]):
     max_retries: int = MAX_RETRIES
 
     def __init__(
-        self, constraint: Constraint, expression: Expression, eos: TokenSet, max_retries: int = MAX_RETRIES
+        self,
+        constraint: Constraint,
+        expression: Expression,
+        eos: TokenSet,
+        max_retries: int = MAX_RETRIES,
+        max_rejections: int = MAX_REJECTIONS,
     ) -> None:
         self.constraint = constraint
         self.max_retries = max_retries
+        self.max_rejections = max_rejections
         self._checker = Checker(expression.node)  # may call code of users
         self._eos = eos
         self._read = lru_cache(_NUM_READINGS)(self._checker.read)  # guessed tokens are read twice
@@ -305,13 +313,18 @@ class CheckedConstraint(Policy[CheckedState]):
         if branches[0].sample_mask is None or not self.token_fsm.is_accepting(state.inner):
             return branches
         at_end = shielded(self._checker.end, state.reading)
-        if at_end is True:
+        if at_end is True or (isinstance(at_end, CheckFailure) and self._rejects(row)):
             return branches
         exits = None if branches[0].exits is None else branches[0].exits.not_here()
         mask = (branches[0].sample_mask if exits is None else exits.mask) & ~self._eos
         if not mask and isinstance(at_end, CheckFailure):
             return [self._back(state, at_end, row)]
         return [Branch(sample_mask=mask, exits=exits)]
+
+    def at_end(self, state: CheckedState, row: RowView) -> Branch | None:
+        """Rewind where a value fails at the end of the text; None if all pass."""
+        at_end = shielded(self._checker.end, state.reading)
+        return self._back(state, at_end, row) if isinstance(at_end, CheckFailure) else None
 
     def give_up(self, state: CheckedState, row: RowView, reason: str) -> CheckedState:
         """Raise `CheckFailed`."""
@@ -340,10 +353,11 @@ class CheckedConstraint(Policy[CheckedState]):
 
     def _back(self, state: CheckedState, failure: CheckFailure, row: RowView) -> Branch:
         """Return the branch that rewinds to where another value is generated, else to the last choice before the value."""
-        choices = self._choices(state, failure.start, row)
+        is_rejection = self._rejects(row)
+        choices = self._choices(state, failure.value_start if is_rejection else failure.start, row)
         if not choices:
             raise _error(state, failure, "the constraint leaves nothing else to write")
-        if row.is_random and row.retries < NUM_RESAMPLED:
+        if is_rejection:
             return Branch(backtrack=len(row.token_ids) - choices[0], exclude=TokenSet.none)
         chosen = _most_probable(choices, row)
         refused = TokenSet.of([row.token_ids[chosen]])
@@ -353,6 +367,10 @@ class CheckedConstraint(Policy[CheckedState]):
             exclude=refused if is_proven else None,
             avoid=None if is_proven else refused,
         )
+
+    def _rejects(self, row: RowView) -> bool:
+        """Return whether a value that fails is drawn again as a whole."""
+        return row.is_random and row.rejections < self.max_rejections
 
     def _choices(self, state: CheckedState, start: int, row: RowView) -> list[int]:
         """Return the indices of the tokens of a value that could be drawn otherwise, ascending; without any, the last one before it."""

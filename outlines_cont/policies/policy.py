@@ -58,6 +58,10 @@ class RowView(Protocol):
     def retries(self) -> int:
         """How often the piece was rewound so far because a policy refused it."""
 
+    @property
+    def rejections(self) -> int:
+        """How often of these no token was excluded: what was refused was drawn again."""
+
     def excluded(self, index: int) -> frozenset[int]:
         """Return the ids that are not drawn as token `index`, because what followed them was refused."""
 

@@ -135,6 +135,7 @@ class SamplerBatch:
     ) -> Drawn:
         """Choose one token per row; arguments and result are those of `Sampler.sample`.
 
+        Log-probabilities are float32 where logits are in half precision, else of the type of these.
         Greedy rows ignore their random number, and rows that need no token counts may have None. With `marks_doubts` the device is not
         asked whether the largest logits suffice: where they do not, the log-probability is plus infinity, and the row is to be drawn again.
 
@@ -143,6 +144,8 @@ class SamplerBatch:
             SamplerError: a warper of a user has returned invalid logits.
             TypeError: random numbers or counts that a row needs are missing.
         """
+        if logits.element_size() < 4:  # sums of half-precision numbers lose small ones
+            logits = logits.float()
         if self._penalties:
             logits = penalised(logits, self._penalties, counts)
         if len(self._groups) == 1:

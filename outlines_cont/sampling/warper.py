@@ -220,7 +220,9 @@ def border_bucket(
     buckets = scaled.int().clamp_(0, _BUCKETS - 1)
     mass = exact(_sums(buckets, probs))
     upto = mass.cumsum(dim=-1)
-    border = (upto < share.to(upto.device)).sum(dim=-1, keepdim=True).clamp_max(_BUCKETS - 1)
+    # The sum of all may be below the share, by rounding: then it is reached in the last bucket that has a token.
+    share = torch.minimum(share.to(upto.device), upto[:, -1:])
+    border = (upto < share).sum(dim=-1, keepdim=True).clamp_max(_BUCKETS - 1)
     return buckets == border.to(buckets.device), (upto - mass).gather(-1, border)
 
 

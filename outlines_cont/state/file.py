@@ -123,7 +123,7 @@ class _ThoughtsRecord(_StrictRecord):
 
 
 # Fields that a row and its record have in common.
-_COMMON = ("finish_reason", "starts_inside", "surprise_start")
+_COMMON = ("finish_reason", "starts_inside", "surprise_start", "pinned")
 
 
 class _RowRecord(_StrictRecord):
@@ -150,6 +150,9 @@ class _RowRecord(_StrictRecord):
     stop: str | int | None = None
     surprise_start: _Count | None = None
     thoughts: _ThoughtsRecord | None = None
+    rejections: _Count = 0
+    # How many of the first tokens have keys and values that do not follow from the ids.
+    pinned: _Count = 0
 
 
 class _FormatRecord(BaseModel):
@@ -266,6 +269,7 @@ class _Writer:
     def put(self, row: StateRow) -> _RowRecord:
         """Return the record of a row, and register the keys, values and logits that it refers to."""
         kv, piece, stream = row.kv if self._with_kv else None, row.piece, row.stream
+        row.check_pinned(row.cached if kv is not None else 0, "the file would be without them (`kv=False`)")
         parts = [self._put_part(part) for part in kv[: row.cached].parts] if kv is not None else []
         num_start, prompt_length = _implied_start(row, self._start), _implied_prompt(row, self._model)
         return _RowRecord(
@@ -285,6 +289,7 @@ class _Writer:
             piece=None if piece is None else (piece.start, list(piece.owed), piece.source, piece.retries),
             exclusions=[] if piece is None else [_ExclusionRecord(**asdict(entry)) for entry in piece.exclusions],
             healed=0 if piece is None else piece.healed,
+            rejections=0 if piece is None else piece.rejections,
             stop=None if piece is None else piece.stop,
             thoughts=None if piece is None or piece.thoughts is None else _ThoughtsRecord(**asdict(piece.thoughts)),
             num_start_tokens=None if row.num_start_tokens == num_start else row.num_start_tokens,
@@ -412,7 +417,15 @@ class _RowLoader:
         exclusions = Exclusions(tuple(Exclusion(**dict(entry)) for entry in row.exclusions))
         thoughts = None if row.thoughts is None else _thoughts(row.thoughts, start)
         return WrittenPiece(
-            start, tuple(owed), source, retries, exclusions, row.stop, healed=row.healed, thoughts=thoughts
+            start,
+            tuple(owed),
+            source,
+            retries,
+            exclusions,
+            row.stop,
+            healed=row.healed,
+            thoughts=thoughts,
+            rejections=row.rejections,
         )
 
     def _row(self, row: _RowRecord, columns: list[list[Any]]) -> StateRow:
@@ -453,6 +466,8 @@ class _RowLoader:
         return not token_ids or (min(token_ids) >= 0 and max(token_ids) < self._model.vocab_size)
 
     def _kv(self, row: _RowRecord, token_ids: Sequence[int]) -> RowKV | None:
+        if row.pinned > sum(len(part.columns) for part in row.parts):
+            raise ValueError("a row is without keys and values that cannot be computed again")
         if not row.parts:
             return None
         parts, read = [], 0
@@ -470,7 +485,7 @@ class _RowLoader:
                     raise ValueError("keys and values are those of different tokens")
                 read += 1
             parts.append(KVPart(stored.buffer, 0, columns))
-        return RowKV(tuple(parts))
+        return RowKV(tuple(parts)).pinned(row.pinned)
 
     def _stored(self, number: int) -> RowKV:
         if number not in self._buffers:

@@ -59,7 +59,9 @@ def inspection(
         shared = _shared(before, tokens)
         before.append(tokens)
         if top and row.error is None:
-            indices = range(max(first + shared[1], 1, len(row.token_ids) - left), len(row.token_ids))
+            # Tokens that are pinned cannot be fed again.
+            start = max(first + shared[1], row.pinned + 1, len(row.token_ids) - left)
+            indices = range(min(start, len(row.token_ids)), len(row.token_ids))
             left -= len(indices)
             for index, look in zip(indices, _looks(model, row, indices, top), strict=True):
                 tokens[index - first][5] |= look

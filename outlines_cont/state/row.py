@@ -25,6 +25,7 @@ from typing import Any
 
 import torch
 
+from outlines_cont.errors import NotRecomputable
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.kv.row import RowKV
 from outlines_cont.sampling.kernels import TokenCounts
@@ -243,6 +244,7 @@ class WrittenPiece:
         owed: forced tokens that a limit cut off; they are first when the span is resumed.
         source: the constraint of the span, as JSON, such as `{"regex": "[a-z]+"}`; empty where that is not known.
         retries: how often it was rewound because a policy, such as a check, refused what was generated.
+        rejections: how often of these no token was excluded; see `CheckedConstraint`.
         exclusions: the token ids that may not be drawn again, by position.
         stop: the stop text or stop token that ended it; None where neither did.
         healed: how many bytes at its beginning the row had before; token healing generated them anew, see `healing`.
@@ -263,6 +265,7 @@ class WrittenPiece:
     thoughts: Thoughts | None = None
     drafted: int = field(default=0, compare=False)
     reused: int = field(default=0, compare=False)
+    rejections: int = 0
 
     @property
     def is_thinking(self) -> bool:
@@ -296,6 +299,7 @@ class StateRow:
         num_start_tokens: how many of the first tokens the tokenizer has put in front of the text, such as BOS; they are not part of it.
         prompt_length: how many characters of the text are the prompt.
         unscored: indices of forced tokens, ascending, whose log-probabilities are 0 here, and known when the tokens are fed.
+        pinned: how many of the first tokens have keys and values that do not follow from their ids; `kv` has them, or the row cannot run.
     """
 
     token_ids: tuple[int, ...]
@@ -316,6 +320,7 @@ class StateRow:
     num_start_tokens: int = 0
     prompt_length: int = 0
     unscored: tuple[int, ...] = ()
+    pinned: int = 0
 
     @classmethod
     def of_prompt(cls, token_ids: Sequence[int], stream: RandomStream, num_start_tokens: int = 0) -> StateRow:
@@ -341,6 +346,15 @@ class StateRow:
     def cached(self) -> int:
         """The number of first tokens whose keys and values are cached."""
         return len(self.kv) if self.kv is not None else 0
+
+    def check_pinned(self, first: int, what: str) -> None:
+        """Raise `NotRecomputable` where `what` would compute anew, from the ids alone, tokens from index `first` on that are pinned."""
+        if first < self.pinned:
+            raise NotRecomputable(
+                f"expected an operation that keeps the keys and values of the first {self.pinned} tokens of a row, which do not follow "
+                f"from its ids (they were made of an image, or of other embeddings), but {what}, so that they would be lost. Keep the row "
+                "whole and append to it, or make a cache and a state anew: `SequenceState.from_cache`."
+            )
 
     @property
     def pending(self) -> int:

@@ -244,6 +244,7 @@ class SequenceState(StateViews):
         cache: DynamicCache,
         *,
         attention_mask: torch.Tensor | None = None,
+        recomputable: bool | None = None,
         rng: Rng = None,
     ) -> SequenceState:
         """Return a state of rows that transformers has fed, such as those of `model.generate(..., return_dict_in_generate=True)`.
@@ -253,6 +254,9 @@ class SequenceState(StateViews):
             token_ids: (R, T) int64; the rows become batch entries.
             cache: R rows and at most T columns; column j belongs to column j of `token_ids`. It is copied.
             attention_mask: (R, T), 0 for padding, on the left and behind the end of a row; None for no padding.
+            recomputable: whether keys and values follow from the ids. Those of an image, or of other embeddings (`inputs_embeds`), do
+                not, so they can never be computed again: they are `pinned`. None finds out; False pins all that the cache has, True
+                nothing.
             rng: the seed of the random streams, as for a prompt.
 
         Raises:
@@ -260,7 +264,8 @@ class SequenceState(StateViews):
                 it is that of the beams that ran last, in their order, while the rows are the best that were found.
             UnsupportedModel: the cache has layers that are not plain keys and values, or the model is a function of token ids.
 
-        Cost: a copy, and one forward of the last 8 cached tokens of each row, to check that the cache is theirs.
+        Cost: a copy, and one forward of the last 8 cached tokens of each row, to check that the cache is theirs; where `recomputable` is
+        None one of all cached tokens, in parts of 512, up to the last that are pinned (and nine more of such a part).
         """
         mask = checked_mask(model, token_ids, attention_mask)
         seeds, own = open_seeds(rng, len(mask))
@@ -268,7 +273,10 @@ class SequenceState(StateViews):
         for number, (ids, is_token) in enumerate(zip(token_ids.tolist(), mask, strict=True)):
             stream = RandomStream(seeds[number], 0 if own else number)
             rows.append(prompt_row([*compress(ids, is_token)], model, stream))
-        groups = tuple((row,) for row in with_cache(model, rows, cache, mask))
+        check(
+            "recomputable", recomputable, recomputable is None or isinstance(recomputable, bool), "True, False or None"
+        )
+        groups = tuple((row,) for row in with_cache(model, rows, cache, mask, recomputable))
         return cls(model, groups, tuple(seeds) if own else seeds[0])
 
     def save(self, path: File, *, kv: bool = True) -> None:
@@ -323,8 +331,17 @@ class SequenceState(StateViews):
         file.write_text(page(inspection(self.model, self.rows, top)), encoding="utf-8")
 
     def detach_cache(self) -> SequenceState:
-        """Return the state without keys, values and logits; continued, all its tokens are fed again."""
-        return self._map(lambda row: replace(row, kv=None, logits=None))
+        """Return the state without keys, values and logits; continued, all its tokens are fed again.
+
+        Raises:
+            NotRecomputable: a row has `pinned` tokens.
+        """
+
+        def detached(row: StateRow) -> StateRow:
+            row.check_pinned(0, "`detach_cache()` drops them")
+            return replace(row, kv=None, logits=None)
+
+        return self._map(detached)
 
     def to(self, device: str | torch.device) -> SequenceState:
         """Return the state with its keys, values and logits on `device`.
@@ -544,7 +561,7 @@ def _ranked(rows: Sequence[StateRow]) -> list[StateRow]:
 
 
 def _moved(row: StateRow, model: LanguageModel, device: torch.device) -> StateRow:
-    kv = row.kv.to(device, model.kv_store) if row.kv is not None else None
+    kv = row.kv.to(device, model.kv_store).pinned(row.pinned) if row.kv is not None else None
     return replace(row, kv=kv, logits=row.logits.to(device) if row.logits is not None else None)
 
 

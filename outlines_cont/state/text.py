@@ -61,6 +61,7 @@ class RowText:
             return self._row
         chosen = _chosen(part)
         if part.step != 1 or 0 < start == stop:
+            self._check_pinned(chosen)
             row = self._anew("".join([self.text[i] for i in chosen]).encode())
         else:
             row = self._middle(start, stop) if start else self._head(stop)
@@ -97,6 +98,8 @@ class RowText:
         """Return the row of the first `stop` characters; there are more."""
         kept = self.num_tokens_inside(stop)
         row = kept_tokens(self._row, kept)
+        if kept < len(self._row.token_ids) and self._char_ends[self._char_at(kept)] < self._char_ends[stop]:
+            self._row.check_pinned(kept, "the slice ends inside of a token of theirs")
         first = self._token_ends[kept] if row.starts_inside and stop else self._char_ends[self._char_at(kept)]
         rest = self._data[first : self._char_ends[stop]]
         inside = row.starts_inside or row.has_text(self._tokenizer)
@@ -114,6 +117,7 @@ class RowText:
             textual = next(i for i in range(first, last) if self._token_ends[i] < self._token_ends[i + 1])
             first = next((i for i in range(textual + 1, last + 1) if self._is_border(i)), last)
         begin, end = self._char_ends[start], self._char_ends[stop]
+        self._check_pinned(range(start, stop))
         if first >= last:
             return self._anew(self._data[begin:end])
         head = _spelled(self._data[begin : self._token_ends[first]], (), self._tokenizer)
@@ -121,6 +125,12 @@ class RowText:
         rest = self._data[self._token_ends[last] : end]
         inside = row.has_text(self._tokenizer)
         return row.append(_spelled(rest, row.token_ids, self._tokenizer, inside=inside), reset=False)
+
+    def _check_pinned(self, chosen: range) -> None:
+        """Raise `NotRecomputable` where a slice with its own beginning has characters of tokens that are pinned."""
+        if chosen and self._row.pinned:
+            at = bisect_right(self._token_ends, self._char_ends[min(chosen)]) - 1
+            self._row.check_pinned(at, "the slice begins anew with some of them")
 
     def _anew(self, data: bytes) -> StateRow:
         token_ids = _spelled(data, (), self._tokenizer)
@@ -160,6 +170,7 @@ def kept_tokens(row: StateRow, count: int) -> StateRow:
         sampling_logprobs=row.sampling_logprobs[:count],
         counted=row.counted.cut(count),
         kv=row.kv[:count] if row.kv is not None and count else None,
+        pinned=min(row.pinned, count),
         logits=None,
         piece=None,
         finish_reason="error" if row.error is not None else "",
@@ -183,6 +194,8 @@ def tokens_cut(row: StateRow, part: slice, tokenizer: Tokenizer) -> StateRow:
         return _with_prompt(kept_tokens(row, max(part.stop, 0)), row.prompt_length, tokenizer)
     before = kept_tokens(row, min(chosen.start, len(row.token_ids)))
     inside = row.starts_inside or before.has_text(tokenizer)
+    if chosen:
+        row.check_pinned(min(chosen), "the slice begins anew with some of them")
     if part.step == 1:
         tail = replace(tail_tokens(row, chosen.start, max(chosen.start, chosen.stop)), starts_inside=inside)
         return _with_prompt(tail, row.prompt_length - len(before.text(tokenizer)), tokenizer)
@@ -200,6 +213,8 @@ def _with_prompt(row: StateRow, length: int, tokenizer: Tokenizer) -> StateRow:
 def tail_tokens(row: StateRow, first: int, last: int) -> StateRow:
     """Return the row of the tokens from `first` up to `last`, 0 < first, as appended tokens: without keys and log-probabilities."""
     zeros = (0.0,) * (last - first)
+    if first < last:
+        row.check_pinned(first, "the slice begins anew with some of them")
     return replace(
         _emptied(row),
         token_ids=row.token_ids[first:last],
@@ -288,6 +303,7 @@ def healed(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
         token_ids = encoded_start(tokenizer.decode(row.token_ids[-1:]) + text, tokenizer)
     if token_ids[:1] == list(row.token_ids[-1:]):
         return row.append(token_ids[1:], reset=False)
+    row.check_pinned(len(before), "the last of them would be spelled anew")
     anew = kept_tokens(row, len(before)).append(token_ids, reset=False)
     # Rows that end in different tokens are healed differently; their scores stay comparable.
     return replace(
@@ -320,6 +336,7 @@ def joined(left: StateRow, right: StateRow, tokenizer: Tokenizer) -> StateRow:
         counted, search = first.counted.joined(right.counted), first.joined_search(right, int)
         whole = replace(right, counted=counted, search=search, stream=left.stream, piece=None)
         return whole if left.error is None else replace(whole, error=left.error, finish_reason="error", value=None)
+    right.check_pinned(opening, "something would stand in front of them")
     is_prompt = left.prompt_length >= len(left.text(tokenizer))
     if is_inside and not right.starts_inside:
         right = _without_prefix_space(right, left.token_ids, tokenizer)

@@ -1,7 +1,9 @@
 """`cache_of_rows`, `with_cache`: the keys and values of a state's rows as a `DynamicCache` of transformers, left-padded with zeros, and
 rows that take theirs from one. Both copy. A cache is accepted only if its layers are plain (no sliding windows, no recurrent states), and
-the last 8 cached tokens of each row, fed again, get the same keys and values up to rounding (a beam search returns another cache). Models
-whose keys depend on the length of the text are not checked.
+the last 8 cached tokens of each row, fed again, get the same keys and values up to rounding (a beam search returns another cache). All
+others are fed again, too, in parts: those that get others, such as those of an image, and all before them are pinned, and so never
+computed again. Models whose keys depend on the length of the text cannot be checked: all tokens are pinned, unless it is said that they
+need not be.
 """
 
 from __future__ import annotations
@@ -24,11 +26,17 @@ from outlines_cont.state.row import StateRow
 
 # How many of the last cached tokens of each row are fed once more, to check that the cache is that of the row.
 _CHECKED_TOKENS = 8
+# How many tokens are fed together, to find those that do not follow from their ids.
+_PART = 512
 # Relative errors that rounding explains.
 _TOLERANCE = {torch.float64: 1e-2, torch.float32: 1e-2}
 _HALF_TOLERANCE = 0.25
 _BEAMS = (
     "After a search with beams the cache is that of the beams, not that of the rows: continue the texts, as prompts."
+)
+_IMAGES = (
+    "If it has an image, or other embeddings than those of the ids, that near its end, pass `recomputable=False`; the last token must be "
+    "one of text where the cache has all of them."
 )
 
 
@@ -82,15 +90,28 @@ def checked_mask(
 
 
 def with_cache(
-    model: LanguageModel, rows: Sequence[StateRow], cache: DynamicCache, mask: NDArray[np.bool_]
+    model: LanguageModel,
+    rows: Sequence[StateRow],
+    cache: DynamicCache,
+    mask: NDArray[np.bool_],
+    recomputable: bool | None = None,
 ) -> list[StateRow]:
     """Return the rows that transformers has fed with copies of their keys and values; see `SequenceState.from_cache`."""
     check("cache", cache, isinstance(cache, Cache), "a cache of transformers, such as `DynamicCache()`,")
     length = min(cache.get_seq_length(), mask.shape[1])
     shares = from_dynamic_cache(model.kv_store, cache, mask[:, :length])
     found = [replace(row, kv=share) for row, share in zip(rows, shares, strict=True)]
-    _check_cache(model, found)
-    return found
+    buffers = {buffer for share in shares if share is not None for buffer in share.buffers}
+    for buffer in buffers:
+        buffer.users.add(cache)  # so that none is evicted meanwhile
+    try:
+        counts = _pinned(model, found, recomputable)
+    finally:
+        for buffer in buffers:
+            buffer.users.discard(cache)
+    return [
+        replace(row, pinned=count, kv=row.kv and row.kv.pinned(count)) for row, count in zip(found, counts, strict=True)
+    ]
 
 
 def from_dynamic_cache(store: BufferStore, cache: Cache, mask: NDArray[np.bool_]) -> list[RowKV | None]:
@@ -121,27 +142,82 @@ def from_dynamic_cache(store: BufferStore, cache: Cache, mask: NDArray[np.bool_]
     return [RowKV((KVPart(buffer, row, columns),)) if len(columns) else None for row, columns in enumerate(lines)]
 
 
-def _check_cache(model: LanguageModel, rows: Sequence[StateRow]) -> None:
-    """Raise `OptionError` where the last cached tokens of a row, fed once more, have other keys and values than the cache has.
+def _pinned(model: LanguageModel, rows: Sequence[StateRow], recomputable: bool | None) -> list[int]:
+    """Return how many of the first tokens of each row are pinned, see `StateRow`; raise `OptionError` for a cache of other tokens.
 
-    Those of deep layers depend on all tokens before, so that the cache of another row is detected, such as that of a beam.
+    Tokens of the cache are fed once more, after the keys and values that it has of those before them. Where they then have others than in
+    the cache, these do not follow from the ids: they are those of other tokens, or of an image. (Those of deep layers depend on all
+    tokens before, so that the cache of another row is detected by its last tokens, such as that of a beam.)
     """
-    held = [(number, row, row.kv, max(row.cached - _CHECKED_TOKENS, 0)) for number, row in enumerate(rows) if row.kv]
-    if not held or not model.can_reuse:
-        return
-    begun = [replace(row, token_ids=row.token_ids[: row.cached], kv=kv[:start]) for _, row, kv, start in held]
-    for (number, row, kv, start), fed in zip(held, model.prefilled(begun), strict=True):
-        assert fed.kv is not None
-        layers = zip(*(share.between(start, row.cached).layers() for share in (kv, fed.kv)), strict=True)
-        error = max(
-            _error(*pair) for given, found in layers if given and found for pair in zip(given, found, strict=True)
-        )
-        if not error < _TOLERANCE.get(model.dtype, _HALF_TOLERANCE):
+    wholly = [row.kv is not None and row.cached == len(row.token_ids) for row in rows]
+    if not model.can_reuse:  # keys depend on the length of the text, so that nothing can be compared
+        return [0 if recomputable else row.cached - is_whole for row, is_whole in zip(rows, wholly, strict=True)]
+    # The last token of a row without others to feed is always fed again.
+    counts = [_CHECKED_TOKENS if recomputable is not False else int(is_whole) for is_whole in wholly]
+    errors = _errors(model, rows, [max(row.cached - count, 0) for row, count in zip(rows, counts, strict=True)])
+    for number, error in enumerate(errors):
+        if not error < _tolerance(model):
             raise OptionError(
                 f"expected a cache of the rows in `token_ids`, but that of row {number} is of other tokens or of another model: its last "
-                f"tokens, fed once more, have other keys and values (by {error:.2g} of their size). {_BEAMS}",
+                f"tokens, fed once more, have other keys and values (by {error:.2g} of their size). {_BEAMS} {_IMAGES}",
                 "cache",
             )
+    if recomputable is not None:
+        return [0 if recomputable else row.cached - is_whole for row, is_whole in zip(rows, wholly, strict=True)]
+    return _found_pinned(model, rows)
+
+
+def _found_pinned(model: LanguageModel, rows: Sequence[StateRow]) -> list[int]:
+    """Return the same, by feeding all cached tokens, from the last part to the first that has other keys and values, which is bisected."""
+    stops = [row.cached for row in rows]
+    pinned = [0] * len(rows)
+    while any(stops):
+        starts = [max(stop - _PART, 0) for stop in stops]
+        parts = [_first(row, stop) for row, stop in zip(rows, stops, strict=True)]
+        errors = _errors(model, parts, starts)
+        for number, (start, error) in enumerate(zip(starts, errors, strict=True)):
+            if not error < _tolerance(model):
+                pinned[number] = _bisected(model, parts[number], start)
+                starts[number] = 0
+        stops = starts
+    return pinned
+
+
+def _bisected(model: LanguageModel, row: StateRow, low: int) -> int:
+    """Return the least number of tokens after which all others follow from their ids; more than `low`."""
+    high = row.cached
+    while high - low > 1:
+        middle = (low + high) // 2
+        (error,) = _errors(model, [row], [middle])
+        low, high = (low, middle) if error < _tolerance(model) else (middle, high)
+    return high
+
+
+def _first(row: StateRow, count: int) -> StateRow:
+    """Return the row of the first `count` tokens, to be fed."""
+    return replace(row, token_ids=row.token_ids[:count], kv=row.kv[:count] if row.kv is not None and count else None)
+
+
+def _errors(model: LanguageModel, rows: Sequence[StateRow], starts: Sequence[int]) -> list[float]:
+    """Return the largest relative error of the cached tokens of each row from index `starts[i]` on, fed once more; 0 for none."""
+    errors = [0.0] * len(rows)
+    fed = [
+        (number, row, start) for number, (row, start) in enumerate(zip(rows, starts, strict=True)) if start < row.cached
+    ]
+    # Pinned, so that those before them are the given ones, and none with the same ids.
+    begun = [replace(_first(row, row.cached), kv=row.kv and row.kv[:start], pinned=start) for _, row, start in fed]
+    for (number, row, start), found in zip(fed, model.prefilled(begun), strict=True):
+        assert row.kv is not None
+        assert found.kv is not None
+        layers = zip(*(kv.between(start, row.cached).layers() for kv in (row.kv, found.kv)), strict=True)
+        errors[number] = max(
+            _error(*pair) for given, anew in layers if given and anew for pair in zip(given, anew, strict=True)
+        )
+    return errors
+
+
+def _tolerance(model: LanguageModel) -> float:
+    return _TOLERANCE.get(model.dtype, _HALF_TOLERANCE)
 
 
 def _error(given: torch.Tensor, found: torch.Tensor) -> float:

@@ -230,9 +230,26 @@ class StateViews(Immutable):
         return self._numbers(lambda row: row.cached, torch.int64)
 
     @property
+    def pinned(self) -> torch.Tensor:
+        """(B, S) int64: how many of the first tokens of each row have keys and values that do not follow from their ids.
+
+        They are those of a cache with an image, see `from_cache`. They are never evicted, and what would compute them again (another
+        beginning, `detach_cache`, `save(kv=False)`) raises `NotRecomputable`.
+        """
+        return self._numbers(lambda row: row.pinned, torch.int64)
+
+    @property
     def retries(self) -> torch.Tensor:
         """(B, S) int64: how often the last generated span of each row was rewound because a policy, such as a check, refused it."""
         return self._numbers(lambda row: row.piece.retries if row.piece else 0, torch.int64)
+
+    @property
+    def rejections(self) -> torch.Tensor:
+        """(B, S) int64: how often of these a whole value that had failed its check was drawn again, and no token was excluded.
+
+        A row with as many `retries` has values from the distribution of those that pass; the others have gone back to single tokens.
+        """
+        return self._numbers(lambda row: row.piece.rejections if row.piece else 0, torch.int64)
 
     @property
     def stops(self) -> list[list[str | int | None]]:

@@ -299,6 +299,7 @@ def test_keys_and_values_from_outside_stay_with_their_state(tmp_path: Path) -> N
     state.save(tmp_path / "state")
     model.prefix_cache.clear()
     wrong = SequenceState.from_cache(model, ids, cache, attention_mask=mask)
+    model.prefix_cache.clear()  # of what `from_cache` has fed to compare
     loaded = SequenceState.load(tmp_path / "state", model)
     for given in (wrong, loaded):
         continuous(generate.text(model))(given + SYSTEM, max_tokens=2)

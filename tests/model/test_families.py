@@ -16,6 +16,7 @@ from outlines_cont.errors import UnsupportedModel
 from outlines_cont.kv.share import Sharing
 from outlines_cont.models import HuggingFaceModel
 from tests.fakes import VOCAB_SIZE, FakeTokenizer
+from tests.model import tiny
 
 _LLAMA = {
     "vocab_size": VOCAB_SIZE, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2, "num_attention_heads": 4,
@@ -196,6 +197,18 @@ def test_a_model_whose_cache_is_not_exact_is_refused() -> None:
     t5 = transformers.T5Config(vocab_size=32, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
     with pytest.raises(UnsupportedModel, match="an encoder-decoder"):
         models.from_transformers(transformers.T5ForConditionalGeneration(t5), FakeTokenizer())
+
+
+def test_a_model_that_loses_something_with_each_single_token_is_refused() -> None:
+    network = tiny.network("nemotron_h")
+    assert models.from_transformers(network, FakeTokenizer()).is_recurrent
+    with torch.no_grad():
+        for parameter in network.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(3.0)
+    # The first step is off by a tenth of the bound.
+    with pytest.raises(UnsupportedModel, match="in chunks and by single tokens as in one forward, got an error of"):
+        models.from_transformers(network, FakeTokenizer())
 
 
 @pytest.mark.parametrize("family", ["llama", "mistral", *sorted(_RECURRENT)])

@@ -220,6 +220,45 @@ def test_rows_in_doubt_are_drawn_from_whole_rows(monkeypatch: pytest.MonkeyPatch
     assert _tokens(write(["a", "the"], max_tokens=12, rng=1)) == _tokens(marking)
 
 
+_ANY = [
+    *(multinomial(top_p=p) for p in (0.3, 0.9, 0.9999, 0.999999)),
+    *(multinomial(temperature=t, top_p=0.9999) for t in (0.5, 3.0)),
+    multinomial(),
+    multinomial(top_k=5),
+    multinomial(top_k=600, min_p=0.001),
+    multinomial(min_p=0.3, repetition_penalty=1.3, frequency_penalty=0.2),
+    multinomial(logit_bias={3: 2.0}, top_p=0.95),
+    *(multinomial(warpers=(warper,)) for warper in (TopA(0.2), TypicalP(0.9), XTC(0.01, 0.5), Mirostat(3.0, 0.1), DRY(1.0, 1.5))),
+    multinomial(warpers=(TypicalP(0.95), TopP(0.9999), Temperature(2.0))),
+    greedy(presence_penalty=0.5),
+]
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("size", "shape"), [(300, "peaked"), (300, "tied"), (300, "one"), (9000, "flat"), (9000, "equal"), (9000, "masked")]
+)
+def test_logits_of_any_type_are_drawn_from_as_their_numbers_say(dtype: torch.dtype, size: int, shape: str) -> None:
+    generator = torch.Generator().manual_seed(size)
+    logits = torch.stack([made_row(shape, seed, size) for seed, _ in enumerate(_ANY)]).to(dtype)
+    uniforms = torch.rand(len(_ANY), generator=generator, dtype=torch.float64)
+    ids, is_new, drawn = [1, 3, 3, 1, 3], [False, False, True, True, True], [None, None, -2.0, -1.0, -3.0]
+    counts = [TokenCounts(ids, is_new, drawn, 2) for _ in _ANY]
+    given = logits.clone()
+    token_ids, logprobs = SamplerBatch([sampler.params for sampler in _ANY]).sample(logits, uniforms, counts)
+    assert torch.equal(given, logits)
+    assert logprobs.dtype == (torch.float64 if dtype == torch.float64 else torch.float32)
+    for row, sampler in enumerate(_ANY):
+        alone = sampler.sample(logits[row : row + 1], uniforms[row : row + 1], counts[row : row + 1])
+        assert (int(token_ids[row]), pytest.approx(float(logprobs[row]), abs=1e-5)) == (int(alone[0]), float(alone[1]))
+        law, token_id = plain_law(logits[row].tolist(), sampler.params, ids, ids[2:], [-2.0, -1.0, -3.0]), int(token_ids[row])
+        if not sampler.params.is_greedy:
+            # Of truncated rows the first and the last token that are kept may differ in float32.
+            error = 1e-9 if dtype == torch.float64 else 1e-4
+            assert law[:token_id].sum() - error <= float(uniforms[row]) <= law[: token_id + 1].sum() + error
+            assert math.log(law[token_id]) == pytest.approx(float(logprobs[row]), abs=error * 10)
+
+
 # -- a user's own ------------------------------------------------------------------------------------------------------
 
 _OWN = st.sampled_from([TopNSigma(0.5), TopNSigma(2.0), Typical(0.3), Typical(0.9)])
