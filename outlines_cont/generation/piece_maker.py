@@ -91,6 +91,7 @@ class PieceMaker(Immutable):
             temperature=temperature,
             drafter=None if is_beams else open_draft(self.draft_of(options), self.model),  # beam search uses no draft
             source=self.source,
+            options=options.kept(),
             # Hypotheses are compared by all of their tokens.
             scores_end=scores_end or is_beams or isinstance(own, BestOf),
         )
