@@ -211,6 +211,14 @@ class Call:
             ThinkingProgram.begin(row, thinking, answer, written, ends_row=given["ends_row"])
         return row
 
+    def score_ended(self) -> None:
+        """Compute the log-probabilities of the forced tokens that were not fed at the end of rows that do not run."""
+        numbers = [number for number, row in enumerate(self.results) if self.rows[number] is None and row.unscored]
+        if numbers:
+            fed = self.maker.model.prefilled([replace(self.results[number], error=None) for number in numbers])
+            for number, row in zip(numbers, fed, strict=True):
+                self.results[number] = self.results[number].scored_by(row)
+
     def cancel(self) -> None:
         """Cancel the submitted rows that still run."""
         if self.job is not None:

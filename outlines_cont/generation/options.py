@@ -176,7 +176,8 @@ class Options:
             if isinstance(kept, KeptOptions):
                 kept = self._of_file(kept, is_thinking=piece.is_thinking)
             own = {name: getattr(self, name) for name in {*self.given, "max_tokens", "on_progress"}}
-            options = replace(kept, **own, given=self.given, heal=kept.heal and (self.heal or "heal" not in self.given))
+            heal = kept.heal and (self.heal or "heal" not in self.given)
+            options = replace(kept, **own, given=self.given, heal=heal, reply=self.reply or kept.reply)
         if not options.stop_at:  # the flags of stop texts that are gone are gone, too
             check_beside_stop((), **{name: getattr(self, name) for name in flags})
             options = replace(options, keep_stop=False, stop_in_prompt=False)
