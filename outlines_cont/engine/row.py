@@ -673,8 +673,12 @@ class Row(FedSequence):
 
     def snapshot(self, kv: RowKV | None) -> StateRow:
         """Return the row as a value while it runs, as if it had reached its maximal length."""
-        state_row = self.leave(kv)
-        return state_row if self.has_ended else replace(state_row, finish_reason="length")
+        row, piece = self.leave(kv), self.piece
+        if not self.has_ended:
+            return replace(row, finish_reason="length")
+        if row.piece is None or not piece.is_thinking or self.error is not None:
+            return row
+        return replace(row, finish_reason="length", piece=replace(row.piece, ended=piece.finish_reason))
 
     def leave(self, kv: RowKV | None) -> StateRow:
         """Return the row as a value, with the keys and values of its first `cached` tokens."""

@@ -148,6 +148,7 @@ class _RowRecord(StrictRecord):
     surprise_start: _Count | None = None
     thoughts: _ThoughtsRecord | None = None
     policy_retries: list[_Count] = []
+    ended: Literal["", "stop", "length"] = ""
     options: KeptOptions = KeptOptions()
 
 
@@ -287,6 +288,7 @@ class _Writer:
             stop=None if piece is None else piece.stop,
             thoughts=None if piece is None or piece.thoughts is None else _ThoughtsRecord(**asdict(piece.thoughts)),
             policy_retries=[] if piece is None else [*piece.policy_retries],
+            ended="" if piece is None else piece.ended,
             options=_kept_options(row),
             num_start_tokens=None if row.num_start_tokens == num_start else row.num_start_tokens,
             prompt_length=None if row.prompt_length == prompt_length else row.prompt_length,
@@ -434,6 +436,7 @@ class _RowLoader:
             healed=row.healed,
             thoughts=thoughts,
             policy_retries=tuple(row.policy_retries),
+            ended=row.ended,
             options=None if row.options == KeptOptions() else self._shared(row.options),
         )
 

@@ -249,6 +249,7 @@ class WrittenPiece:
         source: the constraint of the span, as JSON, such as `{"regex": "[a-z]+"}`; empty where that is not known.
         retries: how often it was rewound because a policy, such as a check, refused what was generated.
         policy_retries: the same for each of its policies, whose limits count them.
+        ended: why the span has ended, if it is thoughts whose answer was not begun; else empty.
         exclusions: the token ids that may not be drawn again, by position.
         stop: the stop text or stop token that ended it; None where neither did.
         healed: how many bytes at its beginning the row had before; token healing generated them anew, see `healing`.
@@ -270,6 +271,7 @@ class WrittenPiece:
     maker: Any = field(default=None, compare=False, repr=False)
     thoughts: Thoughts | None = None
     policy_retries: tuple[int, ...] = ()
+    ended: str = ""
     options: Any = field(default=None, compare=False, repr=False)
     drafted: int = field(default=0, compare=False)
     reused: int = field(default=0, compare=False)

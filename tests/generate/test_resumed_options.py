@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections import deque
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +22,8 @@ from outlines_cont.policies import Branch, Policy, RowView, TokenSet
 from outlines_cont.policies.saved import policy_of, record_of
 from outlines_cont.state.kept_options import KeptOptions
 from outlines_cont.state.row import HEALED, StateRow
-from tests.fakes import END_OF_TURN, chat_model, random_model
+from tests.chat_models import chat_model
+from tests.fakes import END_OF_TURN, random_model
 
 PROMPTS, SEEDS = ["the name of", "a"], [3, 4]
 QUESTION = "Message: Hi, Oskar Bella here. We need 3 office chairs in Porto Bella before 2030-01-02.\nRecord: "
@@ -72,8 +75,8 @@ def test_the_options_of_the_call_that_was_cut_are_those_of_the_rest() -> None:
         stream = write.stream(state, resume=True, max_tokens=24)
         assert "".join(event.text for event in stream) == whole.value
         assert stream.state == whole
-    assert "Porto" not in str(whole)
-    assert "Porto" in str(write.resume(cut, max_tokens=24, policies=[]))
+    assert "Porto" not in whole.value
+    assert "Porto" in write.resume(cut, max_tokens=24, policies=[]).value
     assert write.resume(cut, max_tokens=24, policies=[], stop_at=None) == write(QUESTION, max_tokens=30)
     assert write.resume(cut, max_tokens=24, stop_at=['"item', "quantity"]) == whole  # it keeps the flag
     assert str(write.resume(cut, max_tokens=24, keep_stop=False)) == str(whole).removesuffix('"item')
@@ -112,7 +115,7 @@ def counted(row: StateRow) -> int:
     return len(row.token_ids) - row.piece.start - row.kinds.count(HEALED, row.piece.start)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(st.sampled_from([*KINDS]), OPTIONS, FLAGS, st.lists(st.tuples(st.integers(1, 5), st.sampled_from(["call", "stream", "file"])), max_size=4))
 def test_a_piece_of_any_options_that_is_cut_anywhere_is_the_whole(
     kind: str, options: dict[str, Any], flags: list[str], parts: list[tuple[int, str]]
@@ -138,13 +141,13 @@ def test_a_piece_of_any_options_that_is_cut_anywhere_is_the_whole(
                 break
             if how == "stream":
                 with write.stream(state, resume=True, retract=True, max_tokens=left) as rest:
-                    shown = ""
-                    for event in rest:
-                        shown = shown if event.is_thought else shown[: len(shown) - event.retract] + event.text
+                    deque(rest, maxlen=0)
                 state = rest.state
             else:
                 state = write.resume(loaded(state) if how == "file" else state, max_tokens=left)
-        if is_exact and (counted(row_of(state)) < MOST or row_of(state).finish_reason != "length" or state == wanted):
+        if row_of(wanted).error or row_of(state).error:  # what was tried before is no part of a row that fails
+            assert type(row_of(state).error) is type(row_of(wanted).error)
+        elif is_exact and (counted(row_of(state)) < MOST or row_of(state).finish_reason != "length" or state == wanted):
             row, other = row_of(state), row_of(wanted)
             assert (row.token_ids, row.kinds, row.finish_reason) == (other.token_ids, other.kinds, other.finish_reason)
             assert (state.values, state.stops, state.thoughts) == (wanted.values, wanted.stops, wanted.thoughts)
@@ -275,8 +278,6 @@ def test_a_file_with_other_options_is_refused() -> None:
 
 
 def _with_options(state: SequenceState, options: KeptOptions) -> SequenceState:
-    from dataclasses import replace
-
     row = row_of(state)
     assert row.piece is not None
     return replace(state, rows=((replace(row, piece=replace(row.piece, options=options)),),))
@@ -306,14 +307,14 @@ def test_a_stream_that_resumes_tells_rows_that_had_ended_once() -> None:
     ]  # fmt: skip
     record = continuous(generate.json(model, {"enum": [[1, 2]]}))
     (event,) = record.stream(record("a"), resume=True, partial=True)
-    assert (event.value, event.text, len(event.token_ids)) == ([1, 2], "[1, 2]", len(event.logprobs))
+    assert (event.value, event.text, len(event.token_ids)) == ([1, 2], "[1,2]", len(event.logprobs))
     (event,) = record.stream(loaded(record("a")), resume=True, partial=True)
     assert event.value == [1, 2]
 
 
 @pytest.mark.parametrize("is_loaded", [False, True])
 def test_a_reply_that_was_cut_keeps_its_options(is_loaded: bool) -> None:
-    model = chat_model()
+    model = chat_model("Llama 3")
     chat = Chat(model).user("Hello?")
     free = generate.text(model)
     options: dict[str, Any] = {"policies": [policies.ban([*"aeiou"], max_retries=None)], "stop_at": "th"}
