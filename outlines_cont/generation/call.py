@@ -165,8 +165,8 @@ class Call:
             shape = (self.batch_size, self.num_samples)
             found = [None] * self.batch_size if guidance is None else open_guidance(model, guidance, shape)
             return [found[number // self.num_samples] for number in range(len(sources))]
-        kept = [None if way is None else way.options.guidance for way in ways]
-        return kept if not any(kept) else open_guidance(model, kept, (len(kept), 1))
+        kept: list[Any] = [None if way is None else way.options.guidance for way in ways]
+        return open_guidance(model, kept, (len(kept), 1)) if any(kept) else kept
 
     def _row(
         self,

@@ -186,9 +186,13 @@ class Options:
     def kept_options(self) -> KeptOptions:
         """Return the same as the file of a state holds it."""
         lost: dict[Any, str] = {}
+        draft: Any
+        thinking: Any
         records = [record_of(policy) for policy in self.policies]
         if None in records:
-            lost["policies"] = _names(policy for policy, record in zip(self.policies, records, strict=True) if record is None)
+            lost["policies"] = _names(
+                policy for policy, record in zip(self.policies, records, strict=True) if record is None
+            )
         draft, thinking = (_OWN_OR_NONE.get(id(one), one) for one in (self.draft, self.thinking))
         if not isinstance(draft, str):
             lost["draft"], draft = _names([draft]), "none"
@@ -216,7 +220,9 @@ class Options:
         for name, types in kept.lost.items():
             if name in self.given or (name == "thinking" and (not is_thinking or self.thinking is not GENERATORS_OWN)):
                 continue
-            without = {"policies": "; `policies=[]` goes on without", "draft": "; `draft=None` goes on without"}.get(name, "")
+            without = {"policies": "; `policies=[]` goes on without", "draft": "; `draft=None` goes on without"}.get(
+                name, ""
+            )
             raise ResumeError(
                 f"expected `{name}` for a piece that had one that the file of its state could not hold ({types}), got none. Pass it "
                 f"again: `resume(state, {name}=...)`{without}."
@@ -224,7 +230,7 @@ class Options:
         try:
             policies = tuple(policy_of(record) for record in kept.policies) if "policies" not in self.given else ()
             guidance = None if kept.guidance is None else _guidance_of(kept.guidance)
-            thinking = kept.thinking
+            thinking: Any = kept.thinking
             if isinstance(thinking, ThinkingRecord):
                 thinking = self.thinking if "thinking" in kept.lost else Thinking(**dict(thinking))
         except (OptionError, FSMError, re.error, ValueError, OverflowError) as error:
@@ -241,7 +247,9 @@ class Options:
             heal=kept.heal,
             guidance=guidance,
             draft={"own": GENERATORS_OWN, "none": None}.get(kept.draft, kept.draft),
-            thinking={"own": GENERATORS_OWN, "none": None}.get(thinking, thinking) if isinstance(thinking, str) else thinking,
+            thinking={"own": GENERATORS_OWN, "none": None}.get(thinking, thinking)
+            if isinstance(thinking, str)
+            else thinking,
             reply=kept.reply,
         )
 
@@ -253,7 +261,7 @@ def _names(values: Iterable[Any]) -> str:
     return ", ".join(dict.fromkeys(type(value).__name__ for value in values))
 
 
-def _guidance_record(guidance: Guidance) -> GuidanceRecord:
+def _guidance_record(guidance: Any) -> GuidanceRecord:
     prompt = guidance.negative_prompt
     if isinstance(prompt, Tokens):
         return GuidanceRecord(negative_prompt=prompt.text, special=prompt.special, scale=guidance.scale)

@@ -142,7 +142,9 @@ class RunEvents:
                     f"{shortened(call.maker.source, 120)}. Omit `partial`, and read the text of the events.",
                     "partial",
                 )
-            self._partial = {i: PartialValue(kind) for i, row in enumerate(call.rows) if row is not None or call.resumes}
+            self._partial = {
+                i: PartialValue(kind) for i, row in enumerate(call.rows) if row is not None or call.resumes
+            }
         if call.resumes:
             call.score_ended()
         for row in filter(None, call.rows):

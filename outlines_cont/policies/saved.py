@@ -1,5 +1,5 @@
-"""`record_of`: the arguments of a policy of `ban` or `replace`, as the file of a state holds them; `policy_of`: the policy that they make. A
-file holds no other policy, and no expression that is banned.
+"""`record_of`: the arguments of a policy of `ban` or `replace`, as the file of a state holds them; `policy_of`: the policy that they make.
+A file holds no other policy, and no expression that is banned.
 """
 
 from __future__ import annotations

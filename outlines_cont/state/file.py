@@ -139,7 +139,7 @@ class _RowRecord(StrictRecord):
     counted: _SumRecord = _SumRecord()
     search: _SumRecord | None = None
     starts_inside: bool = False
-    exclusions: list[_ExclusionRecord] = []
+    exclusions: list[_ExclusionRecord] = Field(default_factory=list)
     healed: _Count = 0
     # None where they follow from the tokens.
     num_start_tokens: _Count | None = None
@@ -147,8 +147,8 @@ class _RowRecord(StrictRecord):
     stop: str | int | None = None
     surprise_start: _Count | None = None
     thoughts: _ThoughtsRecord | None = None
-    policy_retries: list[_Count] = []
-    ended: Literal["", "stop", "length"] = ""
+    policy_retries: list[_Count] = Field(default_factory=list)
+    ended: str = Field(default="", pattern="^(stop|length)?$")
     options: KeptOptions = KeptOptions()
 
 

@@ -70,7 +70,14 @@ def test_the_options_of_the_call_that_was_cut_are_those_of_the_rest() -> None:
     whole = write(QUESTION, max_tokens=30, **options)
     assert whole.stops == [['"item']]
     cut = write(QUESTION, max_tokens=6, **options)
-    for state in (cut, loaded(cut), loaded(loaded(cut)), cut.fork(2)[:, 1:, :], SequenceState.stack([cut]).take([(0, 0)]), cut.detach_cache()):
+    for state in (
+        cut,
+        loaded(cut),
+        loaded(loaded(cut)),
+        cut.fork(2)[:, 1:, :],
+        SequenceState.stack([cut]).take([(0, 0)]),
+        cut.detach_cache(),
+    ):
         assert write.resume(state, max_tokens=24) == whole
         stream = write.stream(state, resume=True, max_tokens=24)
         assert "".join(event.text for event in stream) == whole.value
@@ -100,11 +107,10 @@ KINDS = {
     "text": lambda model, sampler: generate.text(model, sampler=sampler),
     "regex": lambda model, sampler: generate.regex(model, "(the |a ){1,2}(name|rose)[a-z]{0,9}", sampler=sampler),
     "list": lambda model, sampler: generate.json(
-        model,
-        {"type": "array", "items": {"enum": [1, 2, 12]}, "minItems": 2, "maxItems": 3, "uniqueItems": True},
-        sampler=sampler,
+        model, {"type": "array", "items": {"enum": [1, 2, 12]}, "minItems": 2, "maxItems": 3, "uniqueItems": True}, sampler=sampler
     ),
 }
+PARTS = st.lists(st.tuples(st.integers(1, 5), st.sampled_from(["call", "stream", "file"])), max_size=4)
 MOST = 12
 
 
@@ -116,7 +122,12 @@ def counted(row: StateRow) -> int:
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.sampled_from([*KINDS]), OPTIONS, FLAGS, st.lists(st.tuples(st.integers(1, 5), st.sampled_from(["call", "stream", "file"])), max_size=4))
+@given(
+    st.sampled_from([*KINDS]),
+    OPTIONS,
+    FLAGS,
+    st.lists(st.tuples(st.integers(1, 5), st.sampled_from(["call", "stream", "file"])), max_size=4),
+)
 def test_a_piece_of_any_options_that_is_cut_anywhere_is_the_whole(
     kind: str, options: dict[str, Any], flags: list[str], parts: list[tuple[int, str]]
 ) -> None:
@@ -126,7 +137,7 @@ def test_a_piece_of_any_options_that_is_cut_anywhere_is_the_whole(
         options |= dict.fromkeys(flags, True)
     if "policies" in options and options["policies"][0] not in BANS:
         options.pop("min_tokens", None)
-        parts = [(MOST, "call")] if not parts else parts
+        parts = parts or [(MOST, "call")]
     write = continuous(KINDS[kind](random_model(), samplers.multinomial(temperature=1.7)))
     whole = write(PROMPTS, rng=SEEDS, max_tokens=MOST, **options)
     with write.stream(PROMPTS, rng=SEEDS, max_tokens=MOST, **options) as stream:
@@ -267,9 +278,8 @@ def test_every_option_is_kept_but_the_limit_and_the_report() -> None:
 def test_a_file_with_other_options_is_refused() -> None:
     write = continuous(generate.text(random_model()))
     cut = write("the", max_tokens=2, stop_at="日", policies=[BANS[1]])
-    piece = row_of(cut).piece
-    assert piece is not None
-    odd = piece.options.kept_options().model_copy(update={"policies": [record_of(BANS[1]).model_copy(update={"patterns": [("(", 0, 0.0)]})]})  # type: ignore[union-attr]
+    record: Any = record_of(BANS[1])
+    odd = KeptOptions(policies=[record.model_copy(update={"patterns": [("(", 0, 0.0)]})])
     with pytest.raises(ResumeError, match="expected options of a piece that some call has taken"):
         write.resume(loaded(_with_options(cut, odd)))
     with pytest.raises(StateFileError, match="out of range"):
