@@ -126,7 +126,8 @@ def test_going_on_with_the_token_that_is_there_changes_nothing(server: Running, 
 
 def test_a_step_that_is_rewritten_from_a_token_has_the_budget_of_the_whole(server: Running) -> None:
     steps = [{"kind": "text", "max_tokens": 6, "temperature": 0}]
-    whole = run(server, prompt=PROMPT, steps=steps)
+    prompt = "Message: Hi, Oskar Bella here. We need 3 office chairs in Porto Bella before 2030-01-02.\nRecord: "
+    whole = run(server, prompt=prompt, steps=steps)
     (piece,) = whole.facts["pieces"]
     assert piece["stop"] - piece["start"] == 6
     for index in range(piece["start"], piece["stop"]):
@@ -134,7 +135,8 @@ def test_a_step_that_is_rewritten_from_a_token_has_the_budget_of_the_whole(serve
         again = run(server, whole.tokens[:index], **given)
         assert (again.error, again.ids) == (None, whole.ids)
         other = run(server, whole.tokens[:index], **given | {"token": 70})
-        assert (other.error, other.ids[: index + 1], len(other.ids)) == (None, [*whole.ids[:index], 70], len(whole.ids))
+        assert (other.error, other.ids[: index + 1]) == (None, [*whole.ids[:index], 70])
+        assert len(other.ids) <= len(whole.ids)
     again = run(server, whole.tokens[: piece["start"] + 2], state=whole.facts["state"], start=piece["start"], steps=steps)
     assert again.ids == whole.ids
 
