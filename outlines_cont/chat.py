@@ -39,7 +39,7 @@ from outlines_cont.replies import ChatStream, OpenCalls, ReplyConstraint, ReplyM
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.file import load_chat, plain, save_state
-from outlines_cont.state.row import StateRow
+from outlines_cont.state.row import StateRow, WrittenPiece
 from outlines_cont.state.row import written as row_bytes
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.state.tokens import Tokens, prompt_row
@@ -232,8 +232,8 @@ class Chat(Immutable):
 
         Args:
             generator: the one that has begun the reply.
-            **options: as in `continuous(generator).resume`: `max_tokens` is the most tokens to add now; `tool_choice` and `max_calls` those
-                of the reply, and `tools` if they were given to it.
+            **options: as in `continuous(generator).resume`: `max_tokens` is the most tokens to add now; the others, `tool_choice` and
+                `max_calls` among them, are those of the reply, but for those that are given.
 
         Raises:
             ChatError: the last message is not a reply that was cut, or it contains calls.
@@ -606,11 +606,23 @@ class _ToolChoice:
         return tuple(tool for tool in tools if self.choice in ("auto", "required", tool.name))
 
     @property
+    def kept(self) -> tuple[str | tuple[str, ...], int | None] | None:
+        """What a reply that is cut keeps; None for the defaults."""
+        choice = self.choice if isinstance(self.choice, str) else tuple(self.choice)
+        return None if (choice, self.max_calls) == ("auto", None) else (choice, self.max_calls)
+
+    @property
     def must_call(self) -> bool:
         """Whether the reply is calls, and no text."""
         return (
             "auto" not in self.choice if isinstance(self.choice, list | tuple) else self.choice not in ("auto", "none")
         )
+
+
+def _reply_options(piece: WrittenPiece | None) -> ReplyOptions:
+    """Return the options of a reply that its piece has kept."""
+    kept = None if piece is None or piece.options is None else piece.options.reply
+    return {} if kept is None else {"tool_choice": kept[0], "max_calls": kept[1]}
 
 
 def _begin(
@@ -621,6 +633,8 @@ def _begin(
     resumes: bool = False,
 ) -> tuple[Sequence[ChatT], PieceMaker, Options]:
     """Return the arguments of a reply, checked; with a `ReplyMaker` if it may call: if tools were given to it, or if its text is free."""
+    if resumes:
+        options = {**_reply_options(chats[0].state.rows[0][0].piece), **options}
     choice, tools = _ToolChoice.of(options), options.get("tools")
     if tools is not None:
         chats = [chat._copy_with(format=chat._format.with_tools(tools)) for chat in chats]
@@ -630,10 +644,11 @@ def _begin(
     if chosen.shown_schema:
         chats = [chat._showing(chosen.shown_schema) for chat in chats]
     own = ReplyOptions.__annotations__.keys() - PieceOptions.__annotations__.keys()
-    checked = Options.of({name: value for name, value in options.items() if name not in own})
+    checked = Options.of({name: value for name, value in options.items() if name not in own}, resumes=resumes)
     thinking = chosen.thinking_of(checked)
     checked = with_ends(checked if thinking is None else replace(checked, thinking=thinking), chats)
     may_call = choice.tools_of(chats[0]) and (tools or choice.must_call or chosen.constraint is None)
+    checked = replace(checked, reply=choice.kept)
     if may_call:
         begins = chats[0]._is_one_piece if resumes else not chats[0]._is_reply
         return chats, _reply_maker(chats[0], chosen, choice, begins=begins), checked

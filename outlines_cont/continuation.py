@@ -89,7 +89,8 @@ class Continuation(Immutable):
                 f"expected no `rng` together with `resume`, got {rng!r}: the state continues its own stream of random numbers.",
                 "rng",
             )
-        return StateStream(Call(self.generator, prompt, Options.of(options), rng=rng, resume=resumes), shown)
+        checked = Options.of(options, resumes=resumes)
+        return StateStream(Call(self.generator, prompt, checked, rng=rng, resume=resumes), shown)
 
     astream = stream  # the same stream, by the name that generators have for `async for`
 
@@ -100,17 +101,19 @@ class Continuation(Immutable):
 
         Args:
             state: a state that this generator has made.
-            **options: those of `PieceOptions`. `max_tokens` is the most tokens to add now. The state does not contain the other options
-                of the piece, such as `stop_at` and `policies`: pass them again.
+            **options: those of `PieceOptions`. `max_tokens` is the most tokens to add now. The other options are those with which the
+                span began, such as its `stop_at` and `policies`, which the state keeps; one that is given replaces its own, so that
+                `policies=[]` lets them go.
 
         Raises:
-            ResumeError: the last tokens were not generated, or not by this generator.
+            ResumeError: the last tokens were not generated, or not by this generator; or the state was loaded, and its file could not
+                hold an option of the span, such as a policy of your own, which is not given now.
         """
-        return Call(self.generator, state, Options.of(options), resume=True).finished_state()
+        return Call(self.generator, state, Options.of(options, resumes=True), resume=True).finished_state()
 
     async def aresume(self, state: SequenceState, **options: Unpack[PieceOptions]) -> SequenceState:
         """The asynchronous form of `resume`; see `acall`."""
-        return await Call(self.generator, state, Options.of(options), resume=True).async_finished_state()
+        return await Call(self.generator, state, Options.of(options, resumes=True), resume=True).async_finished_state()
 
 
 def continuous(generator: Generator) -> Continuation:

@@ -144,6 +144,7 @@ class Piece:
         source: the constraint as JSON; see `WrittenPiece`.
         scores_end: whether forced tokens at the very end are fed for their log-probabilities.
         horizon: at how many of the last positions logits are kept, if no policy wants more.
+        options: those of the call, which the state keeps; see `WrittenPiece`.
     """
 
     policies: Sequence[Policy[Any]] = ()
@@ -156,6 +157,7 @@ class Piece:
     source: str = ""
     scores_end: bool = True
     horizon: int = 0
+    options: Any = None
     _drawings: dict[float | None, Drawing] = field(default_factory=dict, init=False, repr=False)
 
     def drawing(self, temperature: float | None = None) -> Drawing:
@@ -197,7 +199,7 @@ class RunningPiece:
     def __init__(self, piece: Piece, written: WrittenPiece, text: PieceText, length: int, *, ends_row: bool) -> None:
         """Begin in a row of `length` tokens; `written` is the part of the piece that the row has already."""
         self.spec, self.text, self.ends_row = piece, text, ends_row
-        self.policies = PolicyStates(written.retries, written.exclusions, written.rejections)
+        self.policies = PolicyStates(written.retries, written.exclusions, written.rejections, written.policy_retries)
         longest = None if piece.max_tokens is None else length + piece.max_tokens
         # The tokens that respell a healed end do not count.
         limits = piece.limits.up_to(None if text.healed else longest)
@@ -300,6 +302,8 @@ class RunningPiece:
             source=self.spec.source,
             retries=self.policies.retries,
             rejections=self.policies.rejections,
+            policy_retries=self.policies.retries_of_each,
+            options=self.spec.options,
             owed=tuple(self.owed),
             exclusions=self.policies.exclusions,
             stop=self.stop,

@@ -44,13 +44,21 @@ class PolicyStates:
         rejections: how often the piece was rewound because a policy refused it, without excluding a token.
     """
 
-    def __init__(self, retries: int = 0, exclusions: Exclusions = NO_EXCLUSIONS, rejections: int = 0) -> None:
-        """Begin without policies; earlier runs of the piece had `retries` rewinds, and excluded `exclusions`."""
+    def __init__(
+        self,
+        retries: int = 0,
+        exclusions: Exclusions = NO_EXCLUSIONS,
+        rejections: int = 0,
+        policy_retries: Sequence[int] = (),
+    ) -> None:
+        """Begin without policies; earlier runs of the piece had `retries` rewinds, `policy_retries` of each policy if that is known, and
+        excluded `exclusions`.
+        """
         self.states: list[PolicyState] = []
         self.decider: PolicyState | None = None
         self.exclusions = exclusions
         self.rejections = rejections
-        self._retries = retries
+        self._retries, self._policy_retries = retries, policy_retries
         self._num_rewinds, self._longest = 0, 0  # since the row was longer than ever before, and that length
 
     def start(self, policies: Sequence[Policy[Any]], row: RowView) -> None:
@@ -60,6 +68,10 @@ class PolicyStates:
         self.states = [PolicyState(policy, begun) for policy in policies]
         for token_id in written:
             self.append(token_id)
+        if len(self._policy_retries) == len(self.states):
+            self._retries -= sum(self._policy_retries)
+            for state, retries in zip(self.states, self._policy_retries, strict=True):
+                state.retries = retries
 
     def fork(self) -> Self:
         """Return the same for a fork of the row."""
@@ -82,6 +94,12 @@ class PolicyStates:
     def retries(self) -> int:
         """How often the piece was rewound because a policy refused its tokens."""
         return self._retries + sum(state.retries for state in self.states)
+
+    @property
+    def retries_of_each(self) -> tuple[int, ...]:
+        """The same for each policy, as far as it is known; empty without any."""
+        found = tuple(state.retries for state in self.states)
+        return found if any(found) else ()
 
     @property
     def held_bytes(self) -> int:

@@ -157,7 +157,7 @@ class Row(FedSequence):
         """
         if self.error is not None:
             raise self.error
-        given = self._as_given() if healing.count or resume else None
+        given = self._as_given(piece, resume=resume) if healing.count or resume else None
         removed = self._remove(healing)
         first = len(self.tokens.ids) if start is None else start
         written = (self.source.piece if resume else None) or WrittenPiece(first)
@@ -173,14 +173,16 @@ class Row(FedSequence):
             negative, scale = guidance
             self.piece.guide(NegativeSequence(negative, self, self.feed.kept.num_places, scale))
 
-    def _as_given(self) -> StateRow:
-        """Return the row as it is, without keys and values if it was written to."""
-        is_new = self.tokens.ids == list(self.source.token_ids)
-        return (
-            self.source
-            if is_new
-            else replace(self.tokens.written_to(self.source, has_failed=False), kv=None, logits=None)
-        )
+    def _as_given(self, piece: Piece, *, resume: bool) -> StateRow:
+        """Return the row as it is before a piece that is healed, or resumed, without keys and values if it was written to."""
+        if resume:
+            return self.source
+        row = self.source
+        if self.tokens.ids != list(row.token_ids):
+            row = replace(self.tokens.written_to(row, has_failed=False), kv=None, logits=None)
+        options = None if piece.options is None else replace(piece.options, heal=True)
+        begun = WrittenPiece(len(row.token_ids), source=piece.source, options=options)
+        return replace(row, stream=self.stream.close(), piece=begun)
 
     def _remove(self, healing: Healing) -> list[int]:
         """Remove the tokens that healing respells; they are expected again. Return them."""
@@ -693,8 +695,12 @@ class Row(FedSequence):
 
     def snapshot(self, kv: RowKV | None) -> StateRow:
         """Return the row as a value while it runs, as if it had reached its maximal length."""
-        state_row = self.leave(kv)
-        return state_row if self.has_ended else replace(state_row, finish_reason="length")
+        row, piece = self.leave(kv), self.piece
+        if not self.has_ended:
+            return replace(row, finish_reason="length")
+        if row.piece is None or not piece.is_thinking or self.error is not None:
+            return row
+        return replace(row, finish_reason="length", piece=replace(row.piece, ended=piece.finish_reason))
 
     def leave(self, kv: RowKV | None) -> StateRow:
         """Return the row as a value, with the keys and values of its first `cached` tokens."""
@@ -702,11 +708,9 @@ class Row(FedSequence):
         if given is not None and self.piece.text.num_unspelled(self.tokens.ids):  # the healed end of the prompt
             row, logits = given, given.logits
             kv = given.kv if given.kv is not None or kv is None else kv[: self.piece_start]
-            piece = WrittenPiece(
-                len(given.token_ids), source=self.piece.spec.source, retries=self.retries, rejections=self.rejections
-            )
+            piece, stream = given.piece, given.stream  # what has tried to respell it begins again
         else:
-            piece = self.piece.record()
+            piece, stream = self.piece.record(), self.stream.close()
             is_known = feed.is_ready(len(self.tokens)) and not feed.is_partial
             # A copy, to release the logits of the other rows of the step.
             logits = feed.logits.clone() if is_known and feed.logits is not None else None
@@ -715,7 +719,7 @@ class Row(FedSequence):
             row,
             kv=kv,
             logits=logits,
-            stream=self.stream.close(),
+            stream=stream,
             piece=piece,
             finish_reason=self.piece.finish_reason,
             value=None,

@@ -7,10 +7,10 @@ as cut. The best of n samples is chosen here, beams are ranked by the engine's `
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import chain, repeat
+from itertools import chain
 from typing import Any
 
 from fsm import FSMError
@@ -35,6 +35,7 @@ from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.prompt import Opened, open_guidance, open_prompt
 from outlines_cont.generation.thoughts import Answer, OpenThinking, ThinkingProgram
 from outlines_cont.meter import Meter
+from outlines_cont.policies.healing import healing_of
 from outlines_cont.progress import ProgressReporter
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.random_stream import Rng
@@ -50,7 +51,7 @@ class Call:
     `finished_state` for both.
 
     Attributes:
-        maker, options: those of the call.
+        maker, options, resumes: those of the call.
         rows: the running rows; None for one that cannot run.
         results: the result of each row, as far as it is known.
         batch_size, num_samples: B and S.
@@ -74,17 +75,19 @@ class Call:
 
         Args:
             maker, prompt, options, rng: see `Generator`.
-            resume: continue the last piece of a state.
+            resume: continue the last piece of a state, with its options but for those that are given.
             score_last: feed forced tokens at the end, for their log-probabilities.
             stays: leave the one row in its batch when its piece has ended, until `Engine.release`; its result has no keys and values.
             row: a row that has stayed so, of which `prompt` is the state, with more text: it goes on there.
         """
-        self.maker, self.options = maker, options
-        self._eos_token_ids = _checked_eos(maker, options)
-        _check_search(maker, options)
-        piece = maker.piece(options, scores_end=score_last)
-        thinking = _opened_thinking(maker, options)
+        self.maker, self.options, self.resumes = maker, options, resume
+        # What rows write, by the options of the pieces that they resume; these live as long as the rows of the prompt.
+        written: dict[int, _Written] = {} if resume else {0: _Written.of(maker, options, scores_end=score_last)}
         opened = _opened(maker, prompt, options, rng, resume)
+        for one in (row.piece for group in opened.rows for row in group if resume and _can_run(row, resume)):
+            if one is not None and id(one.options) not in written:
+                written[id(one.options)] = _Written.of(maker, options.resuming(one), scores_end=score_last)
+        self._eos_token_ids = frozenset[int]().union(*(one.eos_token_ids for one in written.values()))
         self._seed = opened.seed
         self.batch_size = len(opened.rows)
         self.num_samples = max(map(len, opened.rows), default=0)
@@ -95,24 +98,32 @@ class Call:
         self._stays = stays
         self._ended: dict[int, StateRow] = {}  # rows that have ended, with their values, by number
         self._is_collected = False
-        negatives: Iterable[tuple[StateRow, float] | None] = repeat(None)
-        if options.guidance is not None:
-            found = open_guidance(maker.model, options.guidance, (self.batch_size, self.num_samples))
-            negatives = [found[b] for b, group in enumerate(opened.rows) for _ in group]
-        begun_with = zip(chain.from_iterable(opened.rows), chain.from_iterable(opened.healing), strict=True)
-        for (source, healing), negative in zip(begun_with, negatives, strict=False):
+        sources = [*chain.from_iterable(opened.rows)]
+        ways = [_way_of(source, written, resume) for source in sources]
+        negatives = self._negatives(sources, ways)
+        healings = chain.from_iterable(opened.healing)
+        for number, (source, healing, negative) in enumerate(zip(sources, healings, negatives, strict=True)):
             begun = _begun(source, maker, resume, None if negative is None else negative[0].error)
             self.results.append(begun)
-            given: dict[str, Any] = {"resume": resume, "healing": healing, "guidance": negative, "ends_row": not stays}
-            answer = Answer.choosing_by(maker.constraint, piece, negative) if maker.chooses else Answer(piece)
-            if not _can_run(begun, resume):
+            way = ways[number]
+            if not _can_run(begun, resume) or way is None:
                 self.rows.append(None)
-            elif thinking is not None and (not resume or _is_thinking(begun)):
-                self.rows.append(self._thinking_row(thinking, begun, answer, given, row))
+                continue
+            heals_again = resume and way.options.heal
+            given: dict[str, Any] = {
+                "resume": resume and not heals_again,
+                "healing": healing_of(maker.model, begun.token_ids) if heals_again else healing,
+                "guidance": negative,
+                "ends_row": not stays,
+            }
+            piece = way.piece_in(number // max(self.num_samples, 1))
+            answer = Answer.choosing_by(maker.constraint, piece, negative) if maker.chooses else Answer(piece)
+            if way.thinking is not None and (not resume or _is_thinking(begun)):
+                self.rows.append(self._thinking_row(way.thinking, begun, answer, given, row))
             else:
                 self.rows.append(self._answer_row(begun, answer, given, row))
         if resume:
-            _check_resumed(self.results, self.rows, maker.source, thinks=thinking is not None)
+            _check_resumed(self.results, self.rows, ways, maker.source)
 
     # -- run -----------------------------------------------------------------------------------------------------------
 
@@ -146,6 +157,16 @@ class Call:
             self.engine.cancel(job)
             report(is_over=True)
         self.collect()
+
+    def _negatives(self, sources: Sequence[StateRow], ways: Sequence[_Written | None]) -> Sequence[_Negative]:
+        """Return the negative prompt and the scale of each row; None without guidance."""
+        model, guidance = self.maker.model, self.options.guidance
+        if not self.resumes or "guidance" in self.options.given:
+            shape = (self.batch_size, self.num_samples)
+            found = [None] * self.batch_size if guidance is None else open_guidance(model, guidance, shape)
+            return [found[number // self.num_samples] for number in range(len(sources))]
+        kept: list[Any] = [None if way is None else way.options.guidance for way in ways]
+        return open_guidance(model, kept, (len(kept), 1)) if any(kept) else kept
 
     def _row(
         self,
@@ -189,6 +210,14 @@ class Call:
             row = self._row(opened, piece, {**given, "ends_row": False}, stayed)
             ThinkingProgram.begin(row, thinking, answer, written, ends_row=given["ends_row"])
         return row
+
+    def score_ended(self) -> None:
+        """Compute the log-probabilities of the forced tokens that were not fed at the end of rows that do not run."""
+        numbers = [number for number, row in enumerate(self.results) if self.rows[number] is None and row.unscored]
+        if numbers:
+            fed = self.maker.model.prefilled([replace(self.results[number], error=None) for number in numbers])
+            for number, row in zip(numbers, fed, strict=True):
+                self.results[number] = self.results[number].scored_by(row)
 
     def cancel(self) -> None:
         """Cancel the submitted rows that still run."""
@@ -332,9 +361,45 @@ class Call:
             )
 
 
-def _check_resumed(results: Sequence[StateRow], rows: Sequence[Row | None], source: str, *, thinks: bool) -> None:
+_Negative = tuple[StateRow, float] | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What rows write that have the same options."""
+
+    options: Options
+    eos_token_ids: frozenset[int]
+    piece: Piece
+    thinking: OpenThinking | None
+
+    @classmethod
+    def of(cls, maker: PieceMaker, options: Options, *, scores_end: bool) -> _Written:
+        """Return what a generator writes by some options, which are checked."""
+        eos_token_ids = _checked_eos(maker, options)
+        _check_search(maker, options)
+        piece = maker.piece(options, scores_end=scores_end)
+        return cls(options, eos_token_ids, piece, _opened_thinking(maker, options))
+
+    def piece_in(self, batch: int) -> Piece:
+        """Return the piece in a batch entry, which keeps its own guidance."""
+        if not isinstance(self.options.guidance, tuple):
+            return self.piece
+        return replace(self.piece, options=self.options.kept(batch))
+
+
+def _way_of(row: StateRow, written: dict[int, _Written], resume: bool) -> _Written | None:
+    """Return what a row writes; None for one that does not go on."""
+    if not resume:
+        return written[0]
+    return written.get(id(row.piece.options)) if row.piece is not None and _can_run(row, resume) else None
+
+
+def _check_resumed(
+    results: Sequence[StateRow], rows: Sequence[Row | None], ways: Sequence[_Written | None], source: str
+) -> None:
     """Raise if a state that is to be resumed was not cut by the generator with this constraint."""
-    if not thinks and any(map(_is_thinking, results)):
+    if any(way and not way.thinking and _is_thinking(row) for way, row in zip(ways, results, strict=True)):
         raise ResumeError(
             "expected `thinking` for a state that was cut while the model thought, before its answer, got none. Pass it again: "
             "`continuous(generator).resume(state, thinking=True)`."

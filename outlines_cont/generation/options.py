@@ -8,20 +8,26 @@ checks). `named_lengths` lists the first five of them, with the keywords that wo
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self, TypedDict
 
+from fsm import FSMError
 from fsm.errors import stacklevel_of_user
 from outlines_cont.checks import DEFAULT_MAX_TOKENS, check, check_draft, check_int, checked_bool, is_int, unknown_option
 from outlines_cont.engine.guidance import Guidance
-from outlines_cont.errors import OptionError, UnboundedWarning, UnknownOption
+from outlines_cont.errors import OptionError, ResumeError, UnboundedWarning, UnknownOption
 from outlines_cont.generation.thinking import Thinking
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.policy import Policy
+from outlines_cont.policies.saved import policy_of, record_of
 from outlines_cont.progress import OnProgress
 from outlines_cont.sampling.params import STEPS
+from outlines_cont.state.kept_options import GuidanceRecord, KeptOptions, ThinkingRecord
+from outlines_cont.state.row import WrittenPiece
+from outlines_cont.state.tokens import Tokens
 
 _MAX_NAMED = 5
 
@@ -96,12 +102,12 @@ class Options:
     """Checked `PieceOptions`.
 
     Attributes:
-        See `PieceOptions`; `stop_at` is a tuple of texts, and `draft` and `thinking` are `GENERATORS_OWN` if not given. `has_max_tokens`:
-        whether `max_tokens` was given.
+        See `PieceOptions`; `stop_at` is a tuple of texts, and `draft` and `thinking` are `GENERATORS_OWN` if not given. `given`: the names
+        of those that were given. `reply`: of a chat, `tool_choice` and `max_calls`, which its calls keep here.
     """
 
     max_tokens: int | None = DEFAULT_MAX_TOKENS
-    has_max_tokens: bool = False
+    given: frozenset[str] = frozenset()
     stop_at: tuple[str, ...] = ()
     min_tokens: int = 0
     keep_stop: bool = False
@@ -113,6 +119,12 @@ class Options:
     on_progress: OnProgress | None = None
     draft: Any = GENERATORS_OWN
     thinking: Any = GENERATORS_OWN
+    reply: Any = None
+
+    @property
+    def has_max_tokens(self) -> bool:
+        """Whether `max_tokens` was given."""
+        return "max_tokens" in self.given
 
     @property
     def is_guided(self) -> bool:
@@ -121,8 +133,8 @@ class Options:
         return any(one is not None and not one.is_neutral for one in found)
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Self:
-        """Return checked options.
+    def of(cls, given: Mapping[str, Any], *, resumes: bool = False) -> Self:
+        """Return checked options; with `resumes` those that replace the options of a piece that was cut, see `resuming`.
 
         Raises:
             UnknownOption: an option is unknown.
@@ -133,11 +145,132 @@ class Options:
             raise _unknown(unknown)
         values = {name: checked(given[name], name) for name, checked in _CHECKED.items() if name in given}
         values.setdefault("max_tokens", max(DEFAULT_MAX_TOKENS, values.get("min_tokens", 0)))
-        options = cls(**values, has_max_tokens="max_tokens" in given)
-        most, least = options.max_tokens, options.min_tokens
-        check("min_tokens", least, most is None or least <= most, f"at most `max_tokens`, {most},")
-        check_beside_stop(options.stop_at, keep_stop=options.keep_stop, stop_in_prompt=options.stop_in_prompt)
+        options = cls(**values, given=frozenset(given))
+        if not resumes:
+            most, least = options.max_tokens, options.min_tokens
+            check("min_tokens", least, most is None or least <= most, f"at most `max_tokens`, {most},")
+            check_beside_stop(options.stop_at, keep_stop=options.keep_stop, stop_in_prompt=options.stop_in_prompt)
         return options
+
+    # -- what a piece keeps --------------------------------------------------------------------------------------------
+
+    def kept(self, batch: int | None = None) -> Self:
+        """Return what a piece keeps of them, in a batch entry if there are several: all but `max_tokens` and `on_progress`."""
+        guidance: Any = self.guidance
+        if isinstance(guidance, tuple) and batch is not None:
+            guidance = guidance[batch]
+        return replace(
+            self, guidance=guidance, max_tokens=DEFAULT_MAX_TOKENS, given=frozenset(), on_progress=None, heal=False
+        )
+
+    def resuming(self, piece: WrittenPiece) -> Self:
+        """Return the options with which a piece that was cut goes on: its own, but for those that are given now.
+
+        Raises:
+            ResumeError: one that is not given now is no longer known, since a file could not hold it.
+            OptionError: a flag about stop texts is given, and the piece has none.
+        """
+        kept, flags = piece.options, [name for name in ("keep_stop", "stop_in_prompt") if name in self.given]
+        options = replace(self, heal=False)
+        if kept is not None:
+            if isinstance(kept, KeptOptions):
+                kept = self._of_file(kept, is_thinking=piece.is_thinking)
+            own = {name: getattr(self, name) for name in {*self.given, "max_tokens", "on_progress"}}
+            heal = kept.heal and (self.heal or "heal" not in self.given)
+            options = replace(kept, **own, given=self.given, heal=heal, reply=self.reply or kept.reply)
+        if not options.stop_at:  # the flags of stop texts that are gone are gone, too
+            check_beside_stop((), **{name: getattr(self, name) for name in flags})
+            options = replace(options, keep_stop=False, stop_in_prompt=False)
+        return options
+
+    def kept_options(self) -> KeptOptions:
+        """Return the same as the file of a state holds it."""
+        lost: dict[Any, str] = {}
+        draft: Any
+        thinking: Any
+        records = [record_of(policy) for policy in self.policies]
+        if None in records:
+            lost["policies"] = _names(
+                policy for policy, record in zip(self.policies, records, strict=True) if record is None
+            )
+        draft, thinking = (_OWN_OR_NONE.get(id(one), one) for one in (self.draft, self.thinking))
+        if not isinstance(draft, str):
+            lost["draft"], draft = _names([draft]), "none"
+        if isinstance(thinking, Thinking):
+            if thinking.sampler is not None:
+                lost["thinking"] = _names([thinking.sampler])
+            thinking = ThinkingRecord(begin=thinking.begin, end=thinking.end, max_tokens=thinking.max_tokens)
+        return KeptOptions(
+            stop_at=self.stop_at,
+            min_tokens=self.min_tokens,
+            keep_stop=self.keep_stop,
+            stop_in_prompt=self.stop_in_prompt,
+            stop_token_ids=self.stop_token_ids,
+            policies=[] if "policies" in lost else [record for record in records if record is not None],
+            heal=self.heal,
+            guidance=None if self.guidance is None else _guidance_record(self.guidance),
+            draft=draft,
+            thinking=thinking,
+            reply=self.reply,
+            lost=lost,
+        )
+
+    def _of_file(self, kept: KeptOptions, *, is_thinking: bool) -> Self:
+        """Return the options of a piece in a state that was loaded; these are those that are given now."""
+        for name, types in kept.lost.items():
+            if name in self.given or (name == "thinking" and (not is_thinking or self.thinking is not GENERATORS_OWN)):
+                continue
+            without = {"policies": "; `policies=[]` goes on without", "draft": "; `draft=None` goes on without"}.get(
+                name, ""
+            )
+            raise ResumeError(
+                f"expected `{name}` for a piece that had one that the file of its state could not hold ({types}), got none. Pass it "
+                f"again: `resume(state, {name}=...)`{without}."
+            )
+        try:
+            policies = tuple(policy_of(record) for record in kept.policies) if "policies" not in self.given else ()
+            guidance = None if kept.guidance is None else _guidance_of(kept.guidance)
+            thinking: Any = kept.thinking
+            if isinstance(thinking, ThinkingRecord):
+                thinking = self.thinking if "thinking" in kept.lost else Thinking(**dict(thinking))
+        except (OptionError, FSMError, re.error, ValueError, OverflowError) as error:
+            raise ResumeError(
+                f"expected options of a piece that some call has taken, got others from the file of its state: {error}"
+            ) from error
+        return type(self)(
+            stop_at=kept.stop_at,
+            min_tokens=kept.min_tokens,
+            keep_stop=kept.keep_stop,
+            stop_in_prompt=kept.stop_in_prompt,
+            stop_token_ids=kept.stop_token_ids,
+            policies=policies,
+            heal=kept.heal,
+            guidance=guidance,
+            draft={"own": GENERATORS_OWN, "none": None}.get(kept.draft, kept.draft),
+            thinking={"own": GENERATORS_OWN, "none": None}.get(thinking, thinking)
+            if isinstance(thinking, str)
+            else thinking,
+            reply=kept.reply,
+        )
+
+
+_OWN_OR_NONE = {id(GENERATORS_OWN): "own", id(None): "none"}
+
+
+def _names(values: Iterable[Any]) -> str:
+    return ", ".join(dict.fromkeys(type(value).__name__ for value in values))
+
+
+def _guidance_record(guidance: Any) -> GuidanceRecord:
+    prompt = guidance.negative_prompt
+    if isinstance(prompt, Tokens):
+        return GuidanceRecord(negative_prompt=prompt.text, special=prompt.special, scale=guidance.scale)
+    return GuidanceRecord(negative_prompt=prompt if isinstance(prompt, str) else [*prompt], scale=guidance.scale)
+
+
+def _guidance_of(record: GuidanceRecord) -> Guidance:
+    prompt: Any = record.negative_prompt
+    return Guidance(Tokens(prompt, record.special) if record.special is not None else prompt, record.scale)
 
 
 def checked_policies(policies: object, option: str = "policies") -> tuple[Policy[Any], ...]:

@@ -91,6 +91,7 @@ class PieceMaker(Immutable):
             temperature=temperature,
             drafter=None if is_beams else open_draft(self.draft_of(options), self.model),  # beam search uses no draft
             source=self.source,
+            options=options.kept(),
             # Hypotheses are compared by all of their tokens.
             scores_end=scores_end or is_beams or isinstance(own, BestOf),
         )
@@ -118,7 +119,7 @@ class PieceMaker(Immutable):
         if self.parses_specials and self.constraint is not None and row.piece is not None:
             token_ids = row.token_ids[row.piece.start :]
             return replace(row, value=self.parse(self.constraint.spelled(token_ids, self._healed(row))))
-        return replace(row, value=self.parse(self._piece_text(row)))
+        return replace(row, value=self.parse(self.piece_text(row)))
 
     def is_whole(self, row: StateRow) -> bool:
         """Return whether the text of a finished row conforms to the constraint; free text always does, once the model has thought."""
@@ -151,7 +152,8 @@ class PieceMaker(Immutable):
             return b""
         return self.model.tokenizer.text_bytes(row.token_ids[row.piece.start :])[: row.piece.healed]
 
-    def _piece_text(self, row: StateRow) -> str:
+    def piece_text(self, row: StateRow) -> str:
+        """Return the text of the last piece of a row, without its thoughts; empty while the model thinks."""
         if row.piece is None or row.piece.is_thinking:
             return ""
         data = self.model.tokenizer.text_bytes(row.token_ids[row.piece.start :])
@@ -160,7 +162,7 @@ class PieceMaker(Immutable):
     def _row_error(self, row: StateRow, max_tokens: int | None) -> Exception | None:
         if row.error is not None or self.is_whole(row):
             return None if isinstance(row.error, NoHypothesis) else row.error
-        text = self._piece_text(row)
+        text = self.piece_text(row)
         limit, advice = self._cut_by(row, max_tokens)
         return IncompleteOutput(
             f"expected a complete text that conforms to the constraint, but {limit} cut it to {shortened(repr(text))}. {advice}",

@@ -142,7 +142,11 @@ class RunEvents:
                     f"{shortened(call.maker.source, 120)}. Omit `partial`, and read the text of the events.",
                     "partial",
                 )
-            self._partial = {i: PartialValue(kind) for i, row in enumerate(call.rows) if row is not None}
+            self._partial = {
+                i: PartialValue(kind) for i, row in enumerate(call.rows) if row is not None or call.resumes
+            }
+        if call.resumes:
+            call.score_ended()
         for row in filter(None, call.rows):
             if options.top:
                 row.tokens.note_tops(options.top)
@@ -197,7 +201,10 @@ class RunEvents:
             return None
         if row is None or detokenizer is None:
             self._ended.add(index)
-            error = self._call.results[index].error
+            ended = self._call.results[index]
+            if self._call.resumes:
+                return self._whole_event(index, ended)
+            error = ended.error
             return StreamEvent(batch=batch, sample=sample, finish_reason="error", error=error) if error else None
         delta = detokenizer.changes(row)
         # With its value if values are shown, which is a step later.
@@ -215,6 +222,27 @@ class RunEvents:
             value=self._value(index, delta, end) if self._partial and not detokenizer.is_thought else None,
             is_thought=detokenizer.is_thought,
             **self._draft_counts(index, row),
+        )
+
+    def _whole_event(self, index: int, row: StateRow) -> StreamEvent:
+        """Return the only event of a row that a stream resumes, and that had ended before: its whole span."""
+        batch, sample = divmod(index, self._call.num_samples)
+        start = len(row.token_ids) if row.piece is None or row.piece.is_thinking else row.piece.start
+        text = self._call.maker.piece_text(row)
+        value = None
+        if self._partial:
+            value = row.value if row.value is not None else self._value(index, RowDelta(text), None)
+        return StreamEvent(
+            batch=batch,
+            sample=sample,
+            text=text,
+            token_ids=row.token_ids[start:],
+            logprobs=row.logprobs[start:],
+            top=((),) * (len(row.token_ids) - start),
+            finish_reason=row.finish_reason,
+            stop=None if row.piece is None else row.piece.stop,
+            error=row.error,
+            value=value,
         )
 
     def _shown(self, index: int, row: Row, delta: RowDelta) -> dict[str, Any]:

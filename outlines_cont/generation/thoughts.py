@@ -219,6 +219,9 @@ class ThinkingProgram(RowProgram):
         row.program = cls(thinking, answer, ends_row=ends_row)
         if written is None:
             row.piece.thoughts = Thoughts(row.piece_start)
+        elif written.ended:
+            row.piece.stop = written.stop
+            row.end(written.ended)
 
     def plan(self, row: Row) -> None:
         """Follow the policies of the thoughts, and those of the answer where these end."""

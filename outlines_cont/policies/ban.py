@@ -48,6 +48,7 @@ class Ban(ScanPolicy):
         rules: what is banned: the phrases, then the patterns.
         include_prompt, max_retries, max_retries_per_place, on_exhausted, alternatives: see `ban`.
         scan: the search for them.
+        made_by: the arguments of `ban`.
     """
 
     rules: tuple[BanRule, ...]
@@ -56,6 +57,7 @@ class Ban(ScanPolicy):
     max_retries_per_place: int | None = MAX_RETRIES_PER_PLACE
     on_exhausted: Literal["error", "allow"]
     alternatives: int
+    made_by: Mapping[str, Any]
 
     def __repr__(self) -> str:
         more = f", ... ({len(self.rules)} of them)" if len(self.rules) > 3 else ""
@@ -180,7 +182,19 @@ def ban(
         (checked_pattern(banned, horizon), factors[banned]) for banned in factors if not isinstance(banned, str)
     ]
     numbered = {number: pattern for number, (pattern, _) in enumerate(patterns, len(texts))}
+    made_by = {
+        "phrases": factors,
+        "ignore_case": ignore_case,
+        "whole_word": whole_word,
+        "include_prompt": include_prompt,
+        "horizon": horizon,
+        "max_retries": max_retries,
+        "max_retries_per_place": max_retries_per_place,
+        "on_exhausted": on_exhausted,
+        "alternatives": alternatives,
+    }
     return Ban(
+        made_by=made_by,
         rules=(*texts.values(), *(BanRule(pattern.shown, factor) for pattern, factor in patterns)),
         scan=TextScan(reader, PhraseTrie(texts), PatternSearch(numbered)),
         include_prompt=include_prompt,

@@ -199,12 +199,16 @@ class LiveRuns:
         return SequenceState(self._model, tuple(map(tuple, opened.rows)), opened.seed)
 
     def _stream(self, generator: Generator, state: SequenceState, step: Step, resume: bool) -> StateStream:
-        given: dict[str, Any] = {"max_tokens": min(step.max_tokens, self._limits.max_tokens)}
+        most = min(step.max_tokens, self._limits.max_tokens)
+        given: dict[str, Any] = {"max_tokens": most}
         if step.stops:
             given["stop_at"] = step.stops
         if step.bans:
             given["policies"] = [policies.ban(step.bans)]
-        call = Call(generator, state, Options.of(given), resume=resume)
+        options, row = Options.of(given), state.rows[0][0]
+        if resume and row.piece is not None:  # the tokens that it has already are part of it
+            options = replace(options, max_tokens=max(most - (len(row.token_ids) - row.piece.start), 0))
+        call = Call(generator, state, options, resume=resume)
         return StateStream(call, StreamOptions(True, _TOP, retract=True))
 
     def _described(

@@ -27,7 +27,7 @@ from typing import IO, Annotated, Any, Literal
 
 import numpy as np
 import torch
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer
+from pydantic import BaseModel, Field, ValidationError, field_serializer
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as tensors_of_bytes
 from safetensors.torch import save as safetensors_bytes
@@ -39,6 +39,7 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.buffer import Layer
 from outlines_cont.kv.row import KVPart, RowKV
 from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.kept_options import KeptOptions, StrictRecord
 from outlines_cont.state.row import (
     GENERATED,
     HEALED,
@@ -73,24 +74,20 @@ _COLUMNS = {
 }
 
 
-class _StrictRecord(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-
 _Column = Annotated[int, Field(ge=0, lt=2**31)]
 _Seed = Annotated[int, Field(ge=0, lt=2**64)]
 _Finite = Annotated[float, Field(allow_inf_nan=False)]
 _Count = Annotated[int, Field(ge=0, lt=2**63)]
 
 
-class _PartRecord(_StrictRecord):
+class _PartRecord(StrictRecord):
     """Some columns of one stored row of keys and values."""
 
     store: int = Field(ge=0, lt=2**31)
     columns: list[_Column]
 
 
-class _SumRecord(_StrictRecord):
+class _SumRecord(StrictRecord):
     """A `LogprobSum`."""
 
     skipped: tuple[tuple[_Count, _Count], ...] = ()
@@ -99,7 +96,7 @@ class _SumRecord(_StrictRecord):
     length_penalty: float = Field(default=0.0, ge=-10, le=10)
 
 
-class _ExclusionRecord(_StrictRecord):
+class _ExclusionRecord(StrictRecord):
     """An `Exclusion` of the last generated span."""
 
     index: _Count
@@ -113,7 +110,7 @@ class _ExclusionRecord(_StrictRecord):
         return sorted(token_ids)
 
 
-class _ThoughtsRecord(_StrictRecord):
+class _ThoughtsRecord(StrictRecord):
     """What the model has thought before the last generated span; see `Thoughts`."""
 
     start: _Count
@@ -126,7 +123,7 @@ class _ThoughtsRecord(_StrictRecord):
 _COMMON = ("finish_reason", "starts_inside", "surprise_start", "pinned")
 
 
-class _RowRecord(_StrictRecord):
+class _RowRecord(StrictRecord):
     length: _Count
     batch: int = Field(ge=0, lt=2**32)
     sample: int = Field(ge=0, lt=2**32)
@@ -142,7 +139,7 @@ class _RowRecord(_StrictRecord):
     counted: _SumRecord = _SumRecord()
     search: _SumRecord | None = None
     starts_inside: bool = False
-    exclusions: list[_ExclusionRecord] = []
+    exclusions: list[_ExclusionRecord] = Field(default_factory=list)
     healed: _Count = 0
     # None where they follow from the tokens.
     num_start_tokens: _Count | None = None
@@ -153,13 +150,16 @@ class _RowRecord(_StrictRecord):
     rejections: _Count = 0
     # How many of the first tokens have keys and values that do not follow from the ids.
     pinned: _Count = 0
+    policy_retries: list[_Count] = Field(default_factory=list)
+    ended: str = Field(default="", pattern="^(stop|length)?$")
+    options: KeptOptions = KeptOptions()
 
 
 class _FormatRecord(BaseModel):
     format: str
 
 
-class _StateRecord(_StrictRecord):
+class _StateRecord(StrictRecord):
     format: str
     model: str
     tokenizer: str
@@ -292,6 +292,9 @@ class _Writer:
             rejections=0 if piece is None else piece.rejections,
             stop=None if piece is None else piece.stop,
             thoughts=None if piece is None or piece.thoughts is None else _ThoughtsRecord(**asdict(piece.thoughts)),
+            policy_retries=[] if piece is None else [*piece.policy_retries],
+            ended="" if piece is None else piece.ended,
+            options=_kept_options(row),
             num_start_tokens=None if row.num_start_tokens == num_start else row.num_start_tokens,
             prompt_length=None if row.prompt_length == prompt_length else row.prompt_length,
         )
@@ -328,6 +331,15 @@ class _Writer:
         return next(number for number, other in enumerate(self._logits) if other is logits)
 
 
+def _kept_options(row: StateRow) -> KeptOptions:
+    """Return the options with which the last span of a row is resumed; those of a call without options where it cannot be."""
+    options = row.piece.options if row.piece is not None and row.finish_reason == "length" else None
+    if options is None or isinstance(options, KeptOptions):
+        return options or KeptOptions()
+    kept: KeptOptions = options.kept_options()
+    return kept
+
+
 def _numbers(used: set[int], what: str) -> int:
     """Return how many of something there are that are numbered from 0 on."""
     if used != set(range(len(used))):
@@ -351,6 +363,7 @@ class _RowLoader:
         self._start = start_ids(model)
         self._buffers: dict[int, RowKV] = {}
         self._layout: list[Layer | None] = []
+        self._options = KeptOptions()
         # For each store and column: the index of the token, and a hash of it and all tokens before.
         self._prefixes: dict[tuple[int, int], tuple[int, int]] = {}
 
@@ -416,6 +429,8 @@ class _RowLoader:
             raise ValueError("a token that is excluded is out of range")
         exclusions = Exclusions(tuple(Exclusion(**dict(entry)) for entry in row.exclusions))
         thoughts = None if row.thoughts is None else _thoughts(row.thoughts, start)
+        if not self._are_ids(row.options.stop_token_ids) or sum(row.policy_retries) > retries:
+            raise ValueError("a stop token is out of range, or the policies of a piece have more retries than it has")
         return WrittenPiece(
             start,
             tuple(owed),
@@ -426,7 +441,16 @@ class _RowLoader:
             healed=row.healed,
             thoughts=thoughts,
             rejections=row.rejections,
+            policy_retries=tuple(row.policy_retries),
+            ended=row.ended,
+            options=None if row.options == KeptOptions() else self._shared(row.options),
         )
+
+    def _shared(self, options: KeptOptions) -> KeptOptions:
+        """Return equal options of neighbouring rows as one object, so that these write one piece."""
+        if options != self._options:
+            self._options = options
+        return self._options
 
     def _row(self, row: _RowRecord, columns: list[list[Any]]) -> StateRow:
         token_ids, kinds, logprobs, sampling_logprobs = columns

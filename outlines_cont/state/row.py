@@ -111,7 +111,12 @@ class LogprobSum:
 
     def weight(self, logprobs: Sequence[float]) -> float:
         """Return the sum over the tokens and ends of a row with these log-probabilities."""
-        return sum(sum(logprobs[part]) for part in self._counted()) + sum(logprob for _, logprob in self.ends)
+        return sum(sum(logprobs[part]) for part in self._counted()) + self.of_ends
+
+    @property
+    def of_ends(self) -> float:
+        """The sum over the ends alone."""
+        return sum(logprob for _, logprob in self.ends)
 
     def total(self, logprobs: Sequence[float]) -> float:
         """Return the sum over tokens, ends and cuts."""
@@ -245,11 +250,15 @@ class WrittenPiece:
         source: the constraint of the span, as JSON, such as `{"regex": "[a-z]+"}`; empty where that is not known.
         retries: how often it was rewound because a policy, such as a check, refused what was generated.
         rejections: how often of these no token was excluded; see `CheckedConstraint`.
+        policy_retries: the same for each of its policies, whose limits count them.
+        ended: why the span has ended, if it is thoughts whose answer was not begun; else empty.
         exclusions: the token ids that may not be drawn again, by position.
         stop: the stop text or stop token that ended it; None where neither did.
         healed: how many bytes at its beginning the row had before; token healing generated them anew, see `healing`.
         maker: the generator that wrote it, once the span has ended; None where that is not known, as in a state that was loaded.
         thoughts: what the model has thought before it; while it thinks the span itself. None without `thinking`.
+        options: those of the call that wrote it (`generation.options.Options`), with which it is resumed; as a `KeptOptions` in a state
+            that was loaded. None where they are not known.
         drafted: which of its tokens a draft had guessed, as bits: bit i is that of token `start + i`. Files do not have it.
         reused: how many of the first tokens of the row were not fed to write it. Files do not have it.
     """
@@ -263,6 +272,9 @@ class WrittenPiece:
     healed: int = 0
     maker: Any = field(default=None, compare=False, repr=False)
     thoughts: Thoughts | None = None
+    policy_retries: tuple[int, ...] = ()
+    ended: str = ""
+    options: Any = field(default=None, compare=False, repr=False)
     drafted: int = field(default=0, compare=False)
     reused: int = field(default=0, compare=False)
     rejections: int = 0

@@ -388,7 +388,7 @@ class TemplateProgram:
         if used >= limit:
             self._usage.check(TokenBudgetError, used + 1)
         self._limit = limit
-        return replace(options, max_tokens=limit - used, has_max_tokens=True)
+        return replace(options, max_tokens=limit - used, given=options.given | {"max_tokens"})
 
     @property
     def _num_tokens(self) -> int:

@@ -184,8 +184,8 @@ def test_calls_that_were_cut_are_resumed(form: str, first: int) -> None:
     whole = chat.assistant(text, **options, max_tokens=200)
     cut = chat.assistant(text, **options, max_tokens=first)
     assert (cut.finish_reason, cut.tool_calls) == ("length", ())
-    resumed = cut.resume(text, **options, max_tokens=200)
-    assert resumed == whole
+    resumed = cut.resume(text, max_tokens=200)
+    assert resumed == whole == cut.resume(text, **options, max_tokens=200)
     assert resumed.tool_calls[0].arguments == whole.tool_calls[0].arguments
 
 

@@ -17,7 +17,7 @@ import fsm
 from outlines_cont import Guidance, SequenceState, StreamEvent, Thinking, continuous, engine_of, generate, policies
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.samplers import DRY, XTC, Mirostat, greedy, multinomial
-from outlines_cont.state.row import StateRow
+from outlines_cont.state.row import HEALED, StateRow
 from tests.engine.test_two_features import HalfRight
 from tests.fakes import END_OF_TURN, FAMILIES, failing, random_model
 
@@ -119,11 +119,6 @@ def compare(name: str, rows: Iterable[StateRow | None]) -> None:
         assert row.sampling_logprobs == pytest.approx(other.sampling_logprobs, abs=1e-6)
 
 
-def resuming(name: str, batch: int | None = None) -> dict[str, Any]:
-    """The options of a call that goes on: its prompt is healed."""
-    return {option: value for option, value in options_of(name, batch).items() if option != "heal"}
-
-
 def each(*but: str) -> pytest.MarkDecorator:
     """For each feature but some."""
     return pytest.mark.parametrize("name", [name for name in FEATURES if name not in but])
@@ -159,7 +154,7 @@ def test_parts_that_are_saved_and_loaded_are_the_whole(name: str, tmp_path: Path
         loaded = SequenceState.load(tmp_path / "state", state.model)
         assert (loaded, loaded.spans, loaded.thoughts) == (state, state.spans, state.thoughts)
         assert [row.piece for row in rows_of(loaded)] == [row.piece for row in rows_of(state)]
-        state = write.resume(loaded, **resuming(name) | {"max_tokens": size})
+        state = write.resume(loaded, max_tokens=size)
     if name == "replacements":  # what is put in is no part of the length, so that parts go on behind the whole
         for row, other in zip(rows_of(state), rows_of(whole(name)), strict=True):
             assert row.token_ids[: len(other.token_ids)] == other.token_ids
@@ -197,22 +192,28 @@ def test_events_tell_what_a_call_writes(name: str, retract: bool) -> None:
     compare_events(name, [*stream], stream.state, retract=retract)
 
 
-def resumed(name: str, state: SequenceState, draft: HalfRight | None = None) -> list[StateRow | None]:
+def num_counted(row: StateRow) -> int:
+    """The number of tokens that `max_tokens` counts: without thoughts, and what was healed."""
+    assert row.piece is not None
+    return 0 if row.piece.is_thinking else len(row.token_ids) - row.piece.start - row.kinds.count(HEALED, row.piece.start)
+
+
+def resumed(name: str, state: SequenceState) -> list[StateRow | None]:
     """The rows of a stream that was left, each resumed alone; None for one that may have been about to go back."""
     write, found = writing(name), list[StateRow | None]()
     for batch, sample in itertools.product(range(state.batch_size), range(state.num_samples)):
         alone = state.take([(batch, sample)])
         (row,) = rows_of(alone)
         assert row.piece is not None
-        left = MAX_TOKENS - (0 if row.piece.is_thinking else len(row.token_ids) - row.piece.start)
+        left = MAX_TOKENS - num_counted(row)
         if left > 0:
-            found += rows_of(write.resume(alone, draft=draft, **resuming(name, batch) | {"max_tokens": left}))
+            found += rows_of(write.resume(alone, max_tokens=left))
         else:
             found.append(row if row.finish_reason != "length" else None)
     return found
 
 
-@each("healing", "bans with alternatives")  # what is not healed yet, and what was tried, is no part of a piece that is resumed
+@each("bans with alternatives")  # what was tried is no part of a piece that is resumed
 @pytest.mark.parametrize("count", [0, 7])
 def test_a_stream_that_is_left_at_any_moment_is_resumed(name: str, count: int) -> None:
     write = writing(name)
@@ -220,10 +221,10 @@ def test_a_stream_that_is_left_at_any_moment_is_resumed(name: str, count: int) -
     with write.stream(PROMPTS, rng=SEEDS, draft=draft, **options_of(name)) as stream:
         for _ in itertools.islice(stream, count + 1):
             pass
-    compare(name, resumed(name, stream.state, draft))
+    compare(name, resumed(name, stream.state))
 
 
-@each("healing", "bans with alternatives")
+@each("bans with alternatives")
 @pytest.mark.parametrize("retract", [False, True])
 @pytest.mark.parametrize("count", [0, 3])
 def test_a_stream_that_is_left_goes_on_as_a_stream_that_tells_the_whole_span(name: str, count: int, retract: bool) -> None:
@@ -235,10 +236,9 @@ def test_a_stream_that_is_left_goes_on_as_a_stream_that_tells_the_whole_span(nam
         alone = stream.state.take([(batch, sample)])
         (row,) = rows_of(alone)
         assert row.piece is not None
-        left = max(MAX_TOKENS - (0 if row.piece.is_thinking else len(row.token_ids) - row.piece.start), 1)
-        options = resuming(name, batch) | {"max_tokens": left}
-        wanted = write.resume(alone, **options)
-        rest = write.stream(alone, resume=True, retract=retract, **options)
+        left = max(MAX_TOKENS - num_counted(row), 1)
+        wanted = write.resume(alone, max_tokens=left)
+        rest = write.stream(alone, resume=True, retract=retract, max_tokens=left)
         text, ids = "", list[int]()
         for event in (event for event in rest if not event.is_thought):
             text = text[: len(text) - event.retract] + event.text
@@ -246,9 +246,8 @@ def test_a_stream_that_is_left_goes_on_as_a_stream_that_tells_the_whole_span(nam
         assert rest.state == wanted
         (after,) = rows_of(wanted)
         assert after.piece is not None
-        if row.finish_reason == "length":  # one that had ended has no events
-            assert [*after.token_ids[after.piece.start :]] == ids
-            assert alone.tokenizer.text_bytes(ids).decode(errors="replace") == text
+        assert [*after.token_ids[after.piece.start :]] == ids
+        assert alone.tokenizer.text_bytes(ids)[after.piece.healed :].decode(errors="replace") == text
 
 
 @each()

@@ -252,7 +252,8 @@ def _other_ways(chain: Chain, call: Call, state: SequenceState, options: dict[st
     elif way == "parts" and not is_search and call.options["max_tokens"] > 1:
         most, first = call.options["max_tokens"], chain.random.randint(1, call.options["max_tokens"] - 1)
         cut = write(state, **{**options, "max_tokens": first, "min_tokens": min(first, options.get("min_tokens", 0))})
-        rest = {key: value for key, value in options.items() if key not in ("rng", "heal", "min_tokens", "max_tokens")}
+        rest = {"min_tokens": options["min_tokens"]} if "min_tokens" in options else {}  # the other options are kept
+        cut = cut if chain.random.random() < 0.5 else _copied(cut, chain.model)
         if chain.random.random() < 0.5:
             resumed = write.resume(cut, **rest, max_tokens=most - first)
         else:

@@ -307,7 +307,7 @@ def test_the_command_line_has_the_same_length() -> None:
 
 def test_every_option_of_a_call_has_a_type_a_check_and_a_default() -> None:
     assert {*PieceOptions.__annotations__} == {*_CHECKED}
-    assert {field.name for field in fields(Options)} == {*_CHECKED, "has_max_tokens"}
+    assert {field.name for field in fields(Options)} == {*_CHECKED, "given", "reply"}
 
 
 def test_one_policy_needs_no_list_and_a_text_is_none() -> None:

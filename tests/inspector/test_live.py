@@ -124,6 +124,23 @@ def test_going_on_with_the_token_that_is_there_changes_nothing(server: Running, 
         assert again.facts["reused"] == index - 1
 
 
+def test_a_step_that_is_rewritten_from_a_token_has_the_budget_of_the_whole(server: Running) -> None:
+    steps = [{"kind": "text", "max_tokens": 6, "temperature": 0}]
+    prompt = "Message: Hi, Oskar Bella here. We need 3 office chairs in Porto Bella before 2030-01-02.\nRecord: "
+    whole = run(server, prompt=prompt, steps=steps)
+    (piece,) = whole.facts["pieces"]
+    assert piece["stop"] - piece["start"] == 6
+    for index in range(piece["start"], piece["stop"]):
+        given = {"state": whole.facts["state"], "start": piece["start"], "token": whole.ids[index], "steps": steps}
+        again = run(server, whole.tokens[:index], **given)
+        assert (again.error, again.ids) == (None, whole.ids)
+        other = run(server, whole.tokens[:index], **given | {"token": 70})
+        assert (other.error, other.ids[: index + 1]) == (None, [*whole.ids[:index], 70])
+        assert len(other.ids) <= len(whole.ids)
+    again = run(server, whole.tokens[: piece["start"] + 2], state=whole.facts["state"], start=piece["start"], steps=steps)
+    assert again.ids == whole.ids
+
+
 def test_another_choice_goes_on_under_the_constraint(server: Running, model: Any, first: Page) -> None:
     piece, tried = first.facts["pieces"][0], 0
     for index in range(piece["start"], piece["stop"]):

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -131,6 +132,29 @@ def test_weights_and_log_probabilities_are_those_of_a_plain_account(operations: 
             if account.ids and state.errors == [[None]]:
                 assert_close(next_logits(random_model(), account.ids)[-1], state.logits[-1, -1], 1e-6)
             assert account.weight == pytest.approx(float(state.weights), abs=1e-4)
+            ends = sum(logprob for _, logprob in account.ends)
+            assert (state.end_logprobs.shape, state.end_logprobs.dtype) == (state.weights.shape, torch.float32)
+            assert ends == pytest.approx(float(state.end_logprobs), abs=1e-4)
+
+
+def test_a_weight_is_the_sum_of_the_log_probabilities_shown_and_of_the_ends(tmp_path: Path) -> None:
+    write = continuous(generate.regex(random_model(), "[a-z]{1,3}", sampler=samplers.multinomial(8), end="eos"))
+    state = write(["the name", "a"], rng=3, max_tokens=3)
+    assert {reason for group in state.finish_reasons for reason in group} >= {"stop"}
+    assert (state.end_logprobs < 0).any()
+    state.save(tmp_path / "state")
+    for one in (
+        state,
+        SequenceState.load(tmp_path / "state", state.model),
+        state.fork(2),
+        SequenceState.stack([state, state]),
+        state.sort(),
+    ):
+        assert torch.allclose(one.weights, one.logprobs.sum(-1) + one.end_logprobs, atol=1e-5)
+    assert torch.equal((state + "x").end_logprobs, torch.zeros(2, 8))
+    assert torch.equal(state.append("x").end_logprobs, state.end_logprobs)
+    assert torch.allclose((state + state).end_logprobs, 2 * state.end_logprobs)
+    assert torch.equal(state.tokens[..., :1].end_logprobs, torch.zeros(2, 8))  # the ends are cut
 
 
 @settings(max_examples=20, deadline=None)
