@@ -354,8 +354,8 @@ class Vocabulary:
             try:
                 walk = OpenWalk(term, loop.rounds, loop.between, self.trie, self.exits, node, self._derivatives)
             except BudgetExceeded:
+                work.check()  # of what the thread may do itself, which says nothing about the walk
                 self._open_walks.put(key, None, 2_000)
-                work.check()  # of what the thread may do itself
             else:
                 self._open_walks.put(key, walk, walk.nbytes)
         return self._open_walks.get(key)

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 
+from fsm import BudgetExceeded
 from outlines_cont.engine.piece import Piece, RowStatus
 from outlines_cont.engine.row import Row, RowProgram
 from outlines_cont.engine.row_tokens import Top
+from outlines_cont.engine.slow_work import SlowWork, bounded, is_slow
 from outlines_cont.errors import DeadEnd, UnsupportedBranch
 from outlines_cont.models.tokenizer.special_names import encode_bytes_inside
 from outlines_cont.policies.branch import Branch, Exit, Exits, TokenSet
@@ -32,6 +35,8 @@ def plan(row: Row) -> None:
         piece.text = piece.text.with_final(piece.final_until(row.tokens.ids))
     if row.status is not RowStatus.WAITING and row.awaits_forward:
         return
+    if row.slow is not None and not _is_computed(row, row.slow):
+        return
     if row.program is None:
         follow_policies(row)
         return
@@ -39,6 +44,16 @@ def plan(row: Row) -> None:
         row.program.plan(row)
     except Exception as error:  # one of the program itself, which could not be told of it
         row.fail(error)
+
+
+def _is_computed(row: Row, slow: SlowWork) -> bool:
+    """Return whether a row is to be planned, as what it waits for has been computed; one that waits for its mask only draws then."""
+    if row.status is not RowStatus.SAMPLING:
+        return slow.is_done  # its branches, which the plan takes
+    if slow.is_done:
+        row.slow = None
+        row.guarded(slow.take)
+    return False
 
 
 def plan_if_drafted(row: Row) -> bool:
@@ -152,7 +167,13 @@ def _decide(row: Row) -> None:
     for _ in range(_MAX_BRANCHES):
         if piece.finish_reason:
             break
-        branches = _next_branches(row)
+        try:
+            branches = _next_branches(row, is_bounded=True)
+        except BudgetExceeded as error:
+            if not is_slow(error):
+                raise
+            row.slow, row.status = SlowWork(partial(piece.policies.branches, row), row.job), RowStatus.WAITING
+            return
         if branches and not _follow(row, branches[0]):
             break
     else:
@@ -165,11 +186,21 @@ def _decide(row: Row) -> None:
         row.leave_when_scored()
 
 
-def _next_branches(row: Row) -> list[Branch]:
-    """Return the branch to take; none where the policies stop the row, or one of them has rewound it at its end."""
+def _next_branches(row: Row, *, is_bounded: bool = False) -> list[Branch]:
+    """Return the branch to take; none where the policies stop the row, or one of them has rewound it at its end.
+
+    With `is_bounded`, raise an error where that takes too long for a step; see `SlowWork`.
+    """
     piece = row.piece
     started = perf_counter()
-    branches = piece.policies.branches(row)
+    if row.slow is not None:
+        slow, row.slow = row.slow, None
+        branches: list[Branch] = slow.take()
+    elif is_bounded:
+        with bounded():
+            branches = piece.policies.branches(row)
+    else:
+        branches = piece.policies.branches(row)
     row.counts.mask_seconds += perf_counter() - started
     if not branches:
         decider = piece.policies.decider

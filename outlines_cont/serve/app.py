@@ -40,6 +40,7 @@ from outlines_cont.serve.replies import ChatWriter, CompletionWriter, Writer, se
 from outlines_cont.serve.requests import ChatRequest, CompletionRequest
 from outlines_cont.serve.response_writer import ResponseWriter
 from outlines_cont.serve.responses import ResponsesRequest
+from outlines_cont.serve.sizes import check_sizes
 
 log = logging.getLogger("outlines_cont.serve")
 _CLIENT_GONE = 499  # as nginx logs it; nobody reads the reply
@@ -208,11 +209,14 @@ class Server:
 
     async def _asked(self, body: AnyRequest) -> tuple[Answer, Writer]:
         most = self.limits.max_tokens
+        check_sizes(body, self.limits, self.model)
         if isinstance(body, CompletionRequest):
             generator = await self._constraints.generator(Wanted.of(None, body.structured_outputs, ""))
             answer = await asked_completion(self.model, generator, body, most)
             return answer, CompletionWriter(self.model, self.name, answer, body)
         asked = body.as_chat() if isinstance(body, ResponsesRequest) else body
+        if asked is not body:
+            check_sizes(asked, self.limits, self.model)
         wanted = Wanted.of(asked.response_format, body.structured_outputs, body.schema_field)
         generator = await self._constraints.generator(wanted)
         tools = await self._constraints.tools(asked.tools or ())

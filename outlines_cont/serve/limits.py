@@ -19,6 +19,11 @@ class ServerLimits:
         max_body_bytes: the size of a request; a larger one gets the status 413.
         max_tokens: the most tokens of a text, and the default.
         max_choices: the most texts of a request: prompts times `n`.
+        max_prompt_characters: of a prompt, or of all messages; None for 8 times the context of the model, in tokens.
+        max_messages: of a conversation.
+        max_tools: the most tools, or structures of a structural tag.
+        max_phrases: the most texts of `ban`, and of `stop`.
+        max_phrase_characters: the most characters of these.
         schema: those of compiling a schema.
         max_mask_work: `fsm.TokenFSM.max_mask_work` of the process that `run` serves from.
     """
@@ -27,6 +32,11 @@ class ServerLimits:
     max_body_bytes: int = 4_000_000
     max_tokens: int = 4_096
     max_choices: int = 16
+    max_prompt_characters: int | None = None
+    max_messages: int = 2_048
+    max_tools: int = 256
+    max_phrases: int = 1_024
+    max_phrase_characters: int = 65_536
     schema: Limits = field(default_factory=Limits)
     max_mask_work: int = TokenFSM.max_mask_work
 

@@ -33,6 +33,7 @@ from outlines_cont.serve.api_error import APIError, api_error
 from outlines_cont.serve.constraints import Constraints, Wanted
 from outlines_cont.serve.limits import Door, ServerLimits
 from outlines_cont.serve.messages import Strict
+from outlines_cont.serve.sizes import check_phrases, check_prompt
 from outlines_cont.state.inspection import inspection, name_of
 from outlines_cont.state.row import FORCED, StateRow, WrittenPiece
 from outlines_cont.state.sequence_state import SequenceState, kv_bytes
@@ -85,6 +86,10 @@ def live_router(
     async def run(body: RunRequest) -> StreamingResponse:
         with ExitStack() as stack:
             stack.enter_context(door.entered(1))
+            check_prompt("prompt", [body.prompt or ""], limits, model)
+            for i, step in enumerate(body.steps):
+                check_phrases(step.bans, limits, f"steps/{i}/bans")
+                check_phrases(step.stops, limits, f"steps/{i}/stops")
             generators = [await _generator(constraints, step, f"steps/{i}") for i, step in enumerate(body.steps)]
             sent = _sent(runs.news(body, generators), stack.pop_all())
             return StreamingResponse(sent, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})

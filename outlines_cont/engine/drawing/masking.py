@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from outlines_cont.device import upload
+from outlines_cont.engine.slow_work import bounded
 from outlines_cont.policies.branch import LazyTokenSet, TokenSet
 
 _FEW_WORDS = 512
@@ -109,7 +110,7 @@ def overlap_mask_computation(masks: Sequence[TokenSet], device: torch.device) ->
 
 def _compute(masks: Sequence[LazyTokenSet]) -> None:
     for mask in masks:
-        with suppress(Exception):  # raised again when the row uses the mask
+        with suppress(Exception), bounded():  # raised again when the row uses the mask
             _ = mask.words
 
 
