@@ -7,6 +7,7 @@ Eight threads do it for all engines of the process; of what waits, that of the j
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 from collections.abc import Callable
@@ -64,6 +65,32 @@ def _too_much() -> BudgetExceeded:
     return BudgetExceeded("this takes too long for a step, and is done outside of it.", _LIMIT, MAX_STEP_WORK)
 
 
+class _NoFullCollections:
+    """A context, of any number of threads, without full collections of garbage: with the millions of terms of one mask each of them would
+    stop all threads for a second. Terms are freed without the collector; young objects are collected as ever.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._num_inside, self._before = 0, gc.get_threshold()
+
+    def __enter__(self) -> None:
+        with self._lock:
+            self._num_inside += 1
+            if self._num_inside == 1:
+                self._before = gc.get_threshold()
+                gc.set_threshold(*self._before[:2], 2**31 - 1)
+
+    def __exit__(self, *error: object) -> None:
+        with self._lock:
+            self._num_inside -= 1
+            if not self._num_inside:
+                gc.set_threshold(*self._before)
+
+
+no_full_collections = _NoFullCollections()
+
+
 class Account(Protocol):
     """Whose work it is.
 
@@ -107,13 +134,18 @@ class SlowWork:
         started = perf_counter()
         try:
             if not self.account.is_cancelled:
-                with torch.inference_mode():
+                with no_full_collections, torch.inference_mode():
                     self._result = self._act()
         except BaseException as error:
             self._error = error
         finally:
             self.account.slow_seconds += perf_counter() - started
             self._ended.set()
+
+
+def next_first(one: SlowWork) -> float:
+    """Return what the smallest of decides which of several is done next."""
+    return one.account.slow_seconds
 
 
 class _Threads:
@@ -146,7 +178,7 @@ class _Threads:
             if not found:
                 self._num_threads -= 1
                 return None
-            one = min(self._waiting, key=lambda one: one.account.slow_seconds)
+            one = min(self._waiting, key=next_first)
             self._waiting.remove(one)
             return one
 

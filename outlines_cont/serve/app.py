@@ -11,6 +11,7 @@ import asyncio
 import hmac
 import logging
 import socket
+import sys
 import time
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
@@ -43,6 +44,7 @@ from outlines_cont.serve.responses import ResponsesRequest
 from outlines_cont.serve.sizes import check_sizes
 
 log = logging.getLogger("outlines_cont.serve")
+_SWITCH_SECONDS = 0.001  # for which a thread that compiles or makes masks holds up a forward
 _CLIENT_GONE = 499  # as nginx logs it; nobody reads the reply
 _FORMS = {
     "application/json": {"schema": {"type": "object"}},
@@ -351,6 +353,7 @@ def run(model: Any, name: str, *, host: str, port: int, limits: ServerLimits, ap
     warnings.simplefilter("ignore", SchemaWarning)  # of requests; `strict` makes them errors
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     TokenFSM.max_mask_work = limits.max_mask_work
+    sys.setswitchinterval(_SWITCH_SECONDS)
     with listening, suppress(KeyboardInterrupt):
         shown = f"[{host}]" if ":" in host else host
         log.info("serving %r at http://%s:%d/v1, and a page to try it at /", name, shown, listening.getsockname()[1])
