@@ -296,6 +296,8 @@ class ServeOptions:
     max_tools: Annotated[int, Option(min=1, metavar="N", help="The most tools of a request.")] = 256
     max_phrases: Annotated[int, Option(min=1, metavar="N", help="The most texts of `ban`, and of `stop`.")] = 1_024
     max_phrase_characters: Annotated[int, Option(min=1, metavar="N", help="The most characters of these.")] = 65_536
+    cache_bytes: Annotated[int | None, Option(min=1, metavar="N", show_default="an eighth of the memory, 8 GiB at most",
+        help="The most bytes of what is kept for later requests: prefixes, states, constraints and masks.")] = None
     kv_budget_bytes: Annotated[int | None, Option(min=1, metavar="N", show_default="no limit",
         help="The most bytes of keys and values of all requests and of the prefix cache; requests without room wait.")] = None
     max_schema_work: Annotated[int, Option(min=1, metavar="N", help="Steps of work, of 3 to 10 us each, to compile a schema.")] = 120_000

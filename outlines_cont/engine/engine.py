@@ -31,12 +31,12 @@ from outlines_cont.engine.job import Checkpoint, Job, Recovery, Step, Task
 from outlines_cont.engine.row import Row
 from outlines_cont.engine.running_batch import RunningBatch
 from outlines_cont.engine.scheduler import Scheduler
-from outlines_cont.engine.slow_work import begin_step, bounded
 from outlines_cont.engine.steering import plan, plan_if_drafted
 from outlines_cont.engine.token_draws import Speculation, TokenDraws
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import LazyTokenSet
+from outlines_cont.policies.slow_work import begin_step, bounded
 from outlines_cont.state.row import StateRow
 
 

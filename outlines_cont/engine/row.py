@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from fsm import BudgetExceeded
 from outlines_cont.device import upload
 from outlines_cont.engine.drafting.expected import NOTHING_EXPECTED, Expected
 from outlines_cont.engine.drafting.lookahead import MAX_TOKENS, Lookahead
@@ -28,7 +27,6 @@ from outlines_cont.engine.drawing.drawing import Draw, DrawInput
 from outlines_cont.engine.guidance import NegativeSequence, guided_logits
 from outlines_cont.engine.piece import Piece, RowStatus, RunningPiece, SavedPiece
 from outlines_cont.engine.row_tokens import FedSequence, FedTokens, RowTokens
-from outlines_cont.engine.slow_work import SlowWork, bounded, is_slow
 from outlines_cont.errors import DeadEnd, InvalidLogits
 from outlines_cont.immutable import with_attributes
 from outlines_cont.interfaces import LanguageModel
@@ -36,6 +34,7 @@ from outlines_cont.kv.row import RowKV
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import LazyTokenSet, TokenSet
 from outlines_cont.policies.healing import NO_HEALING, Healing, PieceText
+from outlines_cont.policies.slow_work import SlowWork, TooLong, bounded
 from outlines_cont.sampling.kernels import TokenCounts
 from outlines_cont.state.row import FORCED, GENERATED, HEALED, WRITTEN, StateRow, WrittenPiece
 from outlines_cont.user_code import user_code_error
@@ -441,9 +440,7 @@ class Row(FedSequence):
         try:
             with bounded():
                 self.piece.make_masks()
-        except BudgetExceeded as error:
-            if not is_slow(error):
-                raise
+        except TooLong:
             self.slow = SlowWork(self.piece.make_masks, self.job)
 
     @property

@@ -13,14 +13,13 @@ from dataclasses import replace
 from functools import partial
 from time import perf_counter
 
-from fsm import BudgetExceeded
 from outlines_cont.engine.piece import Piece, RowStatus
 from outlines_cont.engine.row import Row, RowProgram
 from outlines_cont.engine.row_tokens import Top
-from outlines_cont.engine.slow_work import SlowWork, bounded, is_slow
 from outlines_cont.errors import DeadEnd, UnsupportedBranch
 from outlines_cont.models.tokenizer.special_names import encode_bytes_inside
 from outlines_cont.policies.branch import Branch, Exit, Exits, TokenSet
+from outlines_cont.policies.slow_work import SlowWork, TooLong, bounded
 from outlines_cont.state.row import APPENDED, FORCED, GENERATED, StateRow, Thoughts
 from outlines_cont.user_code import user_code_error
 
@@ -169,9 +168,7 @@ def _decide(row: Row) -> None:
             break
         try:
             branches = _next_branches(row, is_bounded=True)
-        except BudgetExceeded as error:
-            if not is_slow(error):
-                raise
+        except TooLong:
             row.slow, row.status = SlowWork(partial(piece.policies.branches, row), row.job), RowStatus.WAITING
             return
         if branches and not _follow(row, branches[0]):
@@ -189,7 +186,7 @@ def _decide(row: Row) -> None:
 def _next_branches(row: Row, *, is_bounded: bool = False) -> list[Branch]:
     """Return the branch to take; none where the policies stop the row, or one of them has rewound it at its end.
 
-    With `is_bounded`, raise an error where that takes too long for a step; see `SlowWork`.
+    With `is_bounded`, raise `TooLong` where that takes too long for a step; see `SlowWork`.
     """
     piece = row.piece
     started = perf_counter()

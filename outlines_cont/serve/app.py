@@ -30,18 +30,18 @@ from outlines_cont.checks import did_you_mean
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.errors import OptionError
 from outlines_cont.generation.engine_thread import EngineThread, Reading
+from outlines_cont.policies.constraint import KeptConstraints, vocabulary_of_model
 from outlines_cont.serve.answer import asked_chat, asked_completion
 from outlines_cont.serve.api_error import APIError, ErrorBody, api_error
 from outlines_cont.serve.choice import Answer
 from outlines_cont.serve.constraints import Constraints, Wanted
-from outlines_cont.serve.limits import Door, ServerLimits
+from outlines_cont.serve.limits import CacheShares, Door, ServerLimits, check_sizes
 from outlines_cont.serve.live import live_router
 from outlines_cont.serve.metrics import Metrics
 from outlines_cont.serve.replies import ChatWriter, CompletionWriter, Writer, sent
 from outlines_cont.serve.requests import ChatRequest, CompletionRequest
 from outlines_cont.serve.response_writer import ResponseWriter
 from outlines_cont.serve.responses import ResponsesRequest
-from outlines_cont.serve.sizes import check_sizes
 
 log = logging.getLogger("outlines_cont.serve")
 _SWITCH_SECONDS = 0.001  # for which a thread that compiles or makes masks holds up a forward
@@ -82,7 +82,11 @@ def make_app(model: Any, name: str, *, limits: ServerLimits | None = None, api_k
     app.add_exception_handler(HTTPException, _not_found)  # type: ignore[arg-type]
 
     constraints, door = server._constraints, server._door
-    app.include_router(live_router(model, name, server.limits, constraints, door, has_key=api_key is not None))
+    app.include_router(
+        live_router(
+            model, name, server.limits, constraints, door, has_key=api_key is not None, max_bytes=server.shares.states
+        )
+    )
 
     @app.get("/health")
     async def health() -> dict[str, str]:
@@ -156,7 +160,12 @@ class Server:
         self.metrics = Metrics(engine_of(model))
         self._key = None if api_key is None else f"Bearer {api_key}".encode()
         self._door, self._thread = Door(limits), EngineThread(engine_of(model))
-        self._constraints = Constraints(model, limits.schema)
+        self.shares = shares = CacheShares.of(limits, model.prefix_cache.max_bytes)
+        if model.prefix_cache.max_bytes != shares.prefixes:  # to set it empties the cache
+            model.prefix_cache.max_bytes = shares.prefixes
+        self._constraints = Constraints(model, limits.schema, shares.constraints // 2)
+        KeptConstraints.of(model).max_bytes = shares.constraints // 2
+        vocabulary_of_model(model).bound(shares.masks)
         self.card = {"id": name, "object": "model", "created": int(time.time()), "owned_by": "outlines-cont"}
 
     def check_model(self, name: str) -> None:

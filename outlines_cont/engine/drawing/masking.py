@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from outlines_cont.device import upload
-from outlines_cont.engine.slow_work import bounded
 from outlines_cont.policies.branch import LazyTokenSet, TokenSet
+from outlines_cont.policies.slow_work import bounded
 
 _FEW_WORDS = 512
 """The most non-zero words of a mask for which a list of its ids is faster than the table."""

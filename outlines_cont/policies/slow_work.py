@@ -16,7 +16,6 @@ from typing import Any, Protocol
 
 import torch
 
-from fsm import BudgetExceeded
 from fsm.terms import work
 from fsm.terms.work import WorkLimit
 
@@ -24,14 +23,12 @@ MAX_STEP_WORK = 4_000
 """The most work of all rows in one step, in steps of 3 to 10 us; the mask of most states takes 30."""
 LEAST_ROW_WORK = 100
 """What each row may do in any case."""
-_LIMIT = "max_step_work"
 _MAX_THREADS = 8
 _IDLE_SECONDS = 5.0
 
 
-def is_slow(error: BaseException) -> bool:
-    """Return whether an error is that of work which takes too long for a step."""
-    return isinstance(error, BudgetExceeded) and error.limit == _LIMIT
+class TooLong(Exception):
+    """This work takes too long for a step. No error of a budget: nothing may take another way because of it."""
 
 
 class _Step(threading.local):
@@ -47,22 +44,18 @@ def begin_step() -> None:
 
 
 class bounded:  # noqa: N801  # used as a function; a generator would take longer than the plan of most rows
-    """A context in which the work of one row raises an error, for which `is_slow` holds, where it takes too long for a step."""
+    """A context in which the work of one row raises `TooLong` where it takes too long for a step."""
 
     __slots__ = ("_before", "_limit")
 
     def __enter__(self) -> None:
         self._before = work.done()
-        self._limit = WorkLimit(max(_step.left, LEAST_ROW_WORK), _too_much)
+        self._limit = WorkLimit(max(_step.left, LEAST_ROW_WORK), TooLong)
         self._limit.__enter__()
 
     def __exit__(self, *error: object) -> None:
         self._limit.__exit__(*error)
         _step.left -= work.done() - self._before
-
-
-def _too_much() -> BudgetExceeded:
-    return BudgetExceeded("this takes too long for a step, and is done outside of it.", _LIMIT, MAX_STEP_WORK)
 
 
 class _NoFullCollections:
