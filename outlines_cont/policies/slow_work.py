@@ -127,7 +127,7 @@ class SlowWork:
         started = perf_counter()
         try:
             if not self.account.is_cancelled:
-                with no_full_collections, torch.inference_mode():
+                with no_full_collections, torch.inference_mode(), work.cancellable(lambda: self.account.is_cancelled):
                     self._result = self._act()
         except BaseException as error:
             self._error = error

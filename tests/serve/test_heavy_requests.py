@@ -126,7 +126,7 @@ def test_kept_constraints_are_bounded_in_bytes() -> None:
         assert 1 < len(kept) < 20
         found = app_of(served)._constraints._found
         assert 1 < len(found) < 20
-        assert all(isinstance(one.result(), Generator) for one in found.values())
+        assert all(isinstance(one.done.result(), Generator) for one in found.values())
         assert model.prefix_cache.max_bytes == shares.prefixes
 
 
