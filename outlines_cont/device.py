@@ -1,11 +1,20 @@
-"""`upload`: numpy arrays as tensors of a device, for which the host does not wait."""
+"""`upload`: numpy arrays as tensors of a device, for which the host does not wait. `Trimmer`: gives memory of the host that caches have
+let go back to the system, where the C library (glibc) would keep it.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from numpy.typing import NDArray
+
+TRIM_FROM_BYTES = 64 << 20
+"""Memory is given back each time that as much was let go."""
+_DELAY_SECONDS = 0.1  # in which those who let go of it have freed it
 
 
 def upload(array: NDArray[Any], device: torch.device) -> torch.Tensor:
@@ -14,3 +23,35 @@ def upload(array: NDArray[Any], device: torch.device) -> torch.Tensor:
     if device.type == "cpu":
         return host
     return host.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else host.to(device)
+
+
+class Trimmer:
+    """Calls `malloc_trim` of the C library, if it has that, in a thread, each time that `TRIM_FROM_BYTES` were let go."""
+
+    def __init__(self, trim: Callable[[int], object] | None = None) -> None:
+        self._trim = _malloc_trim() if trim is None else trim
+        self._lock = threading.Lock()
+        self._let_go = 0
+
+    def let_go(self, nbytes: int) -> None:
+        """Note that a cache lets go of so many bytes. Any thread may call it."""
+        with self._lock:
+            self._let_go += nbytes
+            if self._let_go < TRIM_FROM_BYTES or self._trim is None:
+                return
+            self._let_go = 0
+        timer = threading.Timer(_DELAY_SECONDS, self._trim, (0,))
+        timer.daemon = True
+        timer.start()
+
+
+def _malloc_trim() -> Callable[[int], object] | None:
+    try:
+        found: Callable[[int], object] = ctypes.CDLL(None).malloc_trim
+    except (AttributeError, OSError, TypeError):  # another C library, or another system
+        return None
+    return found
+
+
+trimmer = Trimmer()
+"""That of the process."""

@@ -303,6 +303,12 @@ class Vocabulary:
     def _caches(self) -> tuple[ByteCache[Any, Any], ...]:
         return self.masks, self._loops, self._exits, self._open_walks, self.sparse.known
 
+    def bound(self, max_cache_bytes: int) -> None:
+        """Set the bounds of all that constraints share, as the constructor does; what is over them goes when the next is stored."""
+        for cache, part in zip(self._caches, (2, 4, 8, 8, 16), strict=True):
+            cache.max_bytes = max_cache_bytes // part
+        self.trie.max_branch_bytes = max_cache_bytes // 16
+
     def clear_cache(self) -> None:
         """Drop masks, loops and prefixes; they are computed again when needed."""
         for cache in self._caches:

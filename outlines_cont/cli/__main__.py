@@ -110,6 +110,12 @@ def _serve(options: ServeOptions) -> None:
         max_tokens=options.max_tokens,
         max_choices=options.max_choices,
         max_body_bytes=options.max_body_bytes,
+        max_prompt_characters=options.max_prompt_characters,
+        max_messages=options.max_messages,
+        max_tools=options.max_tools,
+        max_phrases=options.max_phrases,
+        cache_bytes=options.cache_bytes,
+        max_phrase_characters=options.max_phrase_characters,
         max_mask_work=options.max_mask_work,
         schema=Limits(max_work=options.max_schema_work),
     )

@@ -292,6 +292,14 @@ class ServeOptions:
     max_tokens: Annotated[int, Option(min=1, metavar="N", help="The most tokens of a text; also the default.")] = 4_096
     max_choices: Annotated[int, Option(min=1, metavar="N", help="The most texts of a request: prompts times `n`.")] = 16
     max_body_bytes: Annotated[int, Option(min=1, metavar="N", help="The most bytes of a request; others get status 413.")] = 4_000_000
+    max_prompt_characters: Annotated[int | None, Option(min=1, metavar="N", show_default="8 times the context of the model, in tokens",
+        help="The most characters of a prompt, or of all messages.")] = None
+    max_messages: Annotated[int, Option(min=1, metavar="N", help="The most messages of a conversation.")] = 2_048
+    max_tools: Annotated[int, Option(min=1, metavar="N", help="The most tools of a request.")] = 256
+    max_phrases: Annotated[int, Option(min=1, metavar="N", help="The most texts of `ban`, and of `stop`.")] = 1_024
+    max_phrase_characters: Annotated[int, Option(min=1, metavar="N", help="The most characters of these.")] = 65_536
+    cache_bytes: Annotated[int | None, Option(min=1, metavar="N", show_default="an eighth of the memory, 8 GiB at most",
+        help="The most bytes of what is kept for later requests: prefixes, states, constraints and masks.")] = None
     kv_budget_bytes: Annotated[int | None, Option(min=1, metavar="N", show_default="no limit",
         help="The most bytes of keys and values of all requests and of the prefix cache; requests without room wait.")] = None
     max_schema_work: Annotated[int, Option(min=1, metavar="N", help="Steps of work, of 3 to 10 us each, to compile a schema.")] = 120_000

@@ -38,6 +38,7 @@ from outlines_cont.errors import ProcessForked
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import LazyTokenSet
+from outlines_cont.policies.slow_work import begin_step, bounded
 from outlines_cont.state.row import StateRow
 
 
@@ -362,6 +363,7 @@ class Engine:
         """
         with self.lock, torch.inference_mode():
             started = perf_counter()
+            begin_step()
             try:
                 with self._recovery.turn(), self._recovery as checkpoint:  # registers new jobs
                     self._scheduler.remove_cancelled()
@@ -409,7 +411,8 @@ class Engine:
 
     def _step_batch(self, batch: RunningBatch) -> bool:
         """Draft, feed, execute what controllers have returned, and draw for one batch; return whether anything was done."""
-        self._speculation.draft(batch.rows)
+        with bounded():  # a draft ends before what takes long
+            self._speculation.draft(batch.rows)
         lazy = _lazy(batch)
         started, forwards = perf_counter(), self._scheduler.counts.forwards
         logits = self._feed(batch, lazy)
@@ -482,8 +485,9 @@ class Engine:
         """Wait for controllers in a step that does nothing else, for a short time, so that others may submit and cancel."""
         self._calls_ended.clear()
         calling = [job for job in self._scheduler.jobs if job.is_calling]
+        slow = next((row.slow for row in self._scheduler.rows if row.slow is not None), None)
         if not all(row.has_ended for row in self._scheduler.rows) and not self._finish_calls(calling, 0.0):
-            self._calls_ended.wait(_LONGEST_WAIT)
+            (slow or self._calls_ended).wait(_LONGEST_WAIT)
 
     # -- before and after a step ---------------------------------------------------------------------------------------
 
@@ -521,7 +525,11 @@ class Engine:
 
 def _lazy(batch: RunningBatch) -> list[Row]:
     """Return the rows with masks that may not be computed yet."""
-    return [row for row in batch.rows if row.piece.draft is not None or isinstance(row.piece.mask, LazyTokenSet)]
+    return [
+        row
+        for row in batch.rows
+        if (row.piece.draft is not None or isinstance(row.piece.mask, LazyTokenSet)) and row.slow is None
+    ]
 
 
 def engine_of(model: LanguageModel) -> Engine:

@@ -45,6 +45,7 @@ class Job:
         is_calling: whether calls of controllers have not ended; until then no row of the job takes a token.
         reads_ahead: whether rows feed their tokens while controllers are called.
         stays: whether a row has ended for the job as soon as its piece has, and stays in its batch, for the piece of another job.
+        slow_seconds: the time that threads have worked for its rows outside of steps; see `SlowWork`.
     """
 
     is_joint = False
@@ -53,6 +54,7 @@ class Job:
     is_lost = False
     reads_ahead = False
     stays = False
+    slow_seconds = 0.0
 
     def __init__(self, rows: Sequence[Row | None], counts: Meter) -> None:
         """Take rows, each with its index; None for an index without a row."""
@@ -95,7 +97,7 @@ class Job:
 
     def refuse_deadlock(self) -> None:
         """Fail all rows if every one of them waits, as none is left that could wake another."""
-        if all(row.status is RowStatus.WAITING and not row.has_ended for row in self.rows):
+        if all(row.status is RowStatus.WAITING and not row.has_ended and row.slow is None for row in self.rows):
             for row in self.rows:
                 row.fail(DeadlockError("every row of the call waits; no row is left that could wake another"))
 

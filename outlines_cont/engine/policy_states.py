@@ -5,7 +5,7 @@ refused raises or accepts. Rewinds that exclude nothing and make no progress are
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, Self
 
 from outlines_cont.errors import DeadEnd, UnsupportedBranch
@@ -124,6 +124,16 @@ class PolicyStates:
             return states[0].branches(row)
         branches, self.decider = compose(states, row)
         return branches
+
+    def branches_of(self, row: RowView) -> Callable[[], None]:
+        """Return a function that computes the branches of every policy for the row as it is now, also when it has changed."""
+        ahead, tops = row_ahead([*row.token_ids], row), [(state.policy, state.stack[-1]) for state in self.states]
+
+        def compute() -> None:
+            for policy, top in tops:
+                policy.branches(top, ahead)
+
+        return compute
 
     def at_end(self, row: RewindableRow) -> Branch | None:
         """Return the branch of a policy that rewinds because the text must not end here; None if it may end."""

@@ -34,6 +34,7 @@ from outlines_cont.kv.row import RowKV
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import LazyTokenSet, TokenSet
 from outlines_cont.policies.healing import NO_HEALING, Healing, PieceText
+from outlines_cont.policies.slow_work import SlowWork, TooLong, bounded
 from outlines_cont.sampling.kernels import TokenCounts
 from outlines_cont.state.row import FORCED, GENERATED, HEALED, WRITTEN, StateRow, WrittenPiece
 from outlines_cont.user_code import user_code_error
@@ -87,6 +88,7 @@ class Row(FedSequence):
         piece: what it is writing.
         program: what decides what follows a piece; None if the row ends with it.
         status: what it does in this step.
+        slow: what a thread computes for it outside of steps, for which it waits; None for nothing.
         error: what it has failed with.
     """
 
@@ -114,6 +116,7 @@ class Row(FedSequence):
         self.tokens = RowTokens(source)
         self.program: RowProgram | None = None
         self.status = RowStatus.WAITING
+        self.slow: SlowWork | None = None
         self.error: Exception | None = None
         self._num_forks = 0
         self.begin(piece, **given)
@@ -432,16 +435,28 @@ class Row(FedSequence):
         feed = self.feed
         if self.status is not RowStatus.SAMPLING or feed.logits is None or feed.cached != len(self.tokens.ids):
             return False
+        if self.slow is not None:
+            return False
         return self.piece.negative is None or self.piece.negative.is_ready
 
     def make_masks(self) -> None:
-        """Compute lazy masks that were not computed during the forward; an error of a policy is that of the row."""
+        """Compute lazy masks that were not computed during the forward; an error of a policy is that of the row.
+
+        The row waits for one that takes too long for a step.
+        """
         if isinstance(self.piece.mask, LazyTokenSet) and self.is_ready:
             started = perf_counter()
-            self.guarded(self.piece.make_masks)
+            self.guarded(self._make_masks)
             self.counts.mask_seconds += perf_counter() - started
         if self.piece.draft is not None:
             self.piece.draft.masks = []
+
+    def _make_masks(self) -> None:
+        try:
+            with bounded():
+                self.piece.make_masks()
+        except TooLong:
+            self.slow = SlowWork(self.piece.make_masks, self.job)
 
     @property
     def next_masks(self) -> list[TokenSet]:
@@ -655,6 +670,7 @@ class Row(FedSequence):
         self.tokens = with_attributes(RowTokens, tokens).at(length)
         self.feed, self.piece = with_attributes(FedTokens, feed).without_kept(), RunningPiece.restored(piece)
         self.program = None if program is None else copy(program)
+        self.slow = None
         self.stream = self.stream.at(drawn)
         if self.feed.expected.is_draft:
             self.feed.expected = NOTHING_EXPECTED
@@ -671,6 +687,7 @@ class Row(FedSequence):
         fork.tokens, fork.feed = self.tokens.fork(), self.feed.fork()
         fork.piece = self.piece.fork(fork)
         fork.program = None if self.program is None else copy(self.program)
+        fork.slow = None
         return fork
 
     def split(self, count: int) -> list[Self]:

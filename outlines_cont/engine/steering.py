@@ -10,7 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
+
+import torch
 
 from outlines_cont.engine.piece import Piece, RowStatus
 from outlines_cont.engine.row import Row, RowProgram
@@ -18,6 +21,7 @@ from outlines_cont.engine.row_tokens import Top
 from outlines_cont.errors import DeadEnd, UnsupportedBranch
 from outlines_cont.models.tokenizer.special_names import encode_bytes_inside
 from outlines_cont.policies.branch import Branch, Exit, Exits, TokenSet
+from outlines_cont.policies.slow_work import SlowWork, TooLong, bounded
 from outlines_cont.state.row import APPENDED, FORCED, GENERATED, StateRow, Thoughts
 from outlines_cont.user_code import user_code_error
 
@@ -32,6 +36,8 @@ def plan(row: Row) -> None:
         piece.text = piece.text.with_final(piece.final_until(row.tokens.ids))
     if row.status is not RowStatus.WAITING and row.awaits_forward:
         return
+    if row.slow is not None and not _is_computed(row, row.slow):
+        return
     if row.program is None:
         follow_policies(row)
         return
@@ -39,6 +45,16 @@ def plan(row: Row) -> None:
         row.program.plan(row)
     except Exception as error:  # one of the program itself, which could not be told of it
         row.fail(error)
+
+
+def _is_computed(row: Row, slow: SlowWork) -> bool:
+    """Return whether a row is to be planned, as what it waits for has been computed; one that waits for its mask only draws then."""
+    if row.status is not RowStatus.SAMPLING:
+        return slow.is_done  # its branches, which the plan takes
+    if slow.is_done:
+        row.slow = None
+        row.guarded(slow.take)
+    return False
 
 
 def plan_if_drafted(row: Row) -> bool:
@@ -125,14 +141,18 @@ def take(row: Row, token_id: int, logprob: float, sampling_logprob: float, top: 
             row.stream.is_peeked = False  # if the piece is resumed, the same is drawn again
             row.end("length")
             return
+        drawn, is_drafted = row.stream.drawn, row.feed.is_drafted
         if row.stream.is_peeked:
             row.stream.take()
+        if found is not None and not _leave(row, token_id, found):
+            row.stream, row.status = row.stream.at(drawn), RowStatus.SAMPLING  # the same is drawn again
+            return
         row.counts.sampled_tokens += 1
-        if row.feed.is_drafted:
+        if is_drafted:
             row.count_draft("saved_forwards")
         if found is not None:
-            _leave(row, token_id, found)
-        elif token_id in piece.limits.end_ids:
+            return
+        if token_id in piece.limits.end_ids:
             _end_on(row, token_id, logprob)
         else:
             row.append(token_id, GENERATED, logprob, sampling_logprob)
@@ -152,7 +172,11 @@ def _decide(row: Row) -> None:
     for _ in range(_MAX_BRANCHES):
         if piece.finish_reason:
             break
-        branches = _next_branches(row)
+        try:
+            branches = _next_branches(row, is_bounded=True)
+        except TooLong:
+            row.slow, row.status = SlowWork(partial(piece.policies.branches, row), row.job), RowStatus.WAITING
+            return
         if branches and not _follow(row, branches[0]):
             break
     else:
@@ -165,11 +189,21 @@ def _decide(row: Row) -> None:
         row.leave_when_scored()
 
 
-def _next_branches(row: Row) -> list[Branch]:
-    """Return the branch to take; none where the policies stop the row, or one of them has rewound it at its end."""
+def _next_branches(row: Row, *, is_bounded: bool = False) -> list[Branch]:
+    """Return the branch to take; none where the policies stop the row, or one of them has rewound it at its end.
+
+    With `is_bounded`, raise `TooLong` where that takes too long for a step; see `SlowWork`.
+    """
     piece = row.piece
     started = perf_counter()
-    branches = piece.policies.branches(row)
+    if row.slow is not None:
+        slow, row.slow = row.slow, None
+        branches: list[Branch] = slow.take()
+    elif is_bounded:
+        with bounded():
+            branches = piece.policies.branches(row)
+    else:
+        branches = piece.policies.branches(row)
     row.counts.mask_seconds += perf_counter() - started
     if not branches:
         decider = piece.policies.decider
@@ -294,22 +328,29 @@ def has_room(row: Row, found: Exit) -> bool:
     return room is None or len(spelled) <= room
 
 
-def _leave(row: Row, token_id: int, found: Exit) -> None:
+def _leave(row: Row, token_id: int, found: Exit) -> bool:
     """End the piece with a token that leaves its language, after the bytes of it that belong to the text, which are spelled anew.
 
     Where the policies do not let these bytes be written, or the text end after them, no token that leaves after them is drawn here.
+    Returns False, and the row is as before, where policies take too long for a step; the row waits for them.
     """
     start, logits, logprob = row.length, row.logits, row.end_logprob(found.token_ids)
     spelled = encode_bytes_inside(row.model.tokenizer, found.text, row.tokens.ids)
     if not spelled:
         _end_on(row, token_id, logprob)
-        return
+        return True
     if spelled[0] not in row.excluded(start):
         for following in (*spelled[1:], None):
             append_all(row, [spelled[row.length - start]], APPENDED)
-            branches = [] if row.has_ended else _next_branches(row)
+            try:
+                branches = [] if row.has_ended else _next_branches(row, is_bounded=True)
+            except TooLong:
+                slow = SlowWork(row.piece.policies.branches_of(row), row.job)
+                _take_back(row, start, logits)
+                row.slow = slow
+                return False
             if not branches:  # the context is full, or a policy has ended the text, or rewound it
-                return
+                return True
             branch = branches[0]
             mask = branch.sample_mask
             if branch.is_rewind or (following is not None and mask is not None and following not in mask):
@@ -319,15 +360,21 @@ def _leave(row: Row, token_id: int, found: Exit) -> None:
             objection = row.piece.policies.at_end(row) if may_end else None
             if may_end and objection is None:
                 _end_on(row, token_id, logprob)
-                return
+                return True
             branch = objection or Branch()
         if branch.is_rewind and not (branch.is_retry and branch.backtrack <= row.length - start):
             _follow(row, branch)
-            return
-        row.piece.policies.decider = None
-        row.rewind(row.length - start)
-        row.feed.logits = logits  # nothing was fed since
+            return True
+        _take_back(row, start, logits)
     row.piece.policies.exclude_exit(start, found)
+    return True
+
+
+def _take_back(row: Row, start: int, logits: torch.Tensor | None) -> None:
+    """Remove the tokens from `start` on, the logits before which were those; nothing was fed since."""
+    row.piece.policies.decider = None
+    row.rewind(row.length - start)
+    row.feed.logits = logits
 
 
 def _may_end(row: Row, mask: TokenSet | None) -> bool:

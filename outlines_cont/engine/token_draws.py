@@ -138,7 +138,7 @@ class TokenDraws:
             self._draw(batch, [rows[i] for i in single], logits[single], drawn_from[single])
         batch.read_scores()
         for job in dict.fromkeys(row.job for row in rows if row.job.is_joint):
-            if not any(row.awaits_forward for row in job.rows):
+            if not any(row.awaits_forward or row.slow is not None for row in job.rows):
                 mine = [i for i, row in enumerate(rows) if row.job is job]
                 ready = [rows[i] for i in mine]
                 masked = self._masker.masked(drawn_from[mine], [row.piece.mask for row in ready])

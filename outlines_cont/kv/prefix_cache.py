@@ -21,6 +21,7 @@ from weakref import ref
 
 from fsm.process_fork import rlock
 from outlines_cont.checks import check, is_int
+from outlines_cont.device import trimmer
 from outlines_cont.interfaces import BufferStore
 from outlines_cont.kv.row import KVPart, RowKV
 
@@ -201,6 +202,7 @@ class PrefixTree:
             below += dropped.children.values()
             del self._by_use[dropped]
             self.nbytes -= dropped.nbytes
+            trimmer.let_go(dropped.nbytes)
             dropped.part = None  # frees the memory even where the node is still referenced
 
 

@@ -23,7 +23,9 @@ the text before them stays the same, and are stored by the engine (`Branch`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Literal
@@ -32,7 +34,9 @@ import numpy as np
 
 from fsm import Expression, TokenFSM, TokenNotAllowed, Vocabulary, bitmask
 from fsm.automaton.checker import CheckedReading, Checker, CheckFailure
+from fsm.terms.node import memory
 from fsm.terms.special_token import divided
+from outlines_cont.device import trimmer
 from outlines_cont.errors import CheckFailed, shortened
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel, Tokenizer
@@ -46,7 +50,7 @@ EndMode = Literal["eos", "free"]
 """How a piece ends: with a token that ends a text, or also with one that leaves the language where the text may end."""
 
 _MEMO_SIZE = 4096
-_NUM_CONSTRAINTS = 256
+_STATE_BYTES = 1_000  # about what a state of an automaton takes, with its term and its derivatives
 _NUM_MASKS = 256
 _CONTEXT = 8
 
@@ -75,12 +79,18 @@ class Constraint(Immutable, Policy[int]):
         self._is_forced = lru_cache(_MEMO_SIZE)(lambda state: bool(token_fsm.forced_text(state)))
         self._sampled = lru_cache(_NUM_MASKS)(self._open_branches if end == "free" else self._closed_branches)
         self._always: dict[int, list[Branch]] = {}  # by state, what is sampled whatever was written before
+        self._num_term_bytes = expression_bytes(token_fsm.expression)
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes its terms take, and the states that were made so far, which are more with each use."""
+        return self._num_term_bytes + _STATE_BYTES * len(self.token_fsm.automaton)
 
     @classmethod
     def of_model(
         cls, model: LanguageModel, expression: Expression, *, force: bool = True, end: EndMode = "eos"
     ) -> Constraint:
-        """Return the constraint to `expression` over the vocabulary of `model`; the last 256 of a model are cached.
+        """Return the constraint to `expression` over the vocabulary of `model`; see `KeptConstraints`.
 
         Raises:
             EmptyLanguage: no text satisfies `expression`.
@@ -88,19 +98,12 @@ class Constraint(Immutable, Policy[int]):
 
         Cost: the first one of a model builds its vocabulary (0.2 s for 131,072 tokens).
         """
-        memo, tokenizer = model.memo, model.tokenizer
-        if "vocabulary" not in memo:
-            memo["vocabulary"] = vocabulary_of(tokenizer, model.eos_token_ids, model.vocab_size)
-        made = memo.setdefault(
-            "constraints",
-            lru_cache(_NUM_CONSTRAINTS)(
-                lambda language, force, end: Constraint(
-                    TokenFSM(language, memo["vocabulary"]), tokenizer, force=force, end=end
-                )
-            ),
-        )
-        constraint: Constraint = made(expression, force, end)
-        return constraint
+        vocabulary, tokenizer = vocabulary_of_model(model), model.tokenizer
+
+        def made() -> Constraint:
+            return Constraint(TokenFSM(expression, vocabulary), tokenizer, force=force, end=end)
+
+        return KeptConstraints.of(model).get((expression, force, end), made)
 
     def initial(self, row: RowView) -> int:
         """Return the initial state of the FSM, or one that first reads the healed bytes, which are not part of the language."""
@@ -220,6 +223,59 @@ class Constraint(Immutable, Policy[int]):
 
     def _allowed(self, state: int) -> TokenSet:
         return TokenSet.of_bitmask(self.token_fsm.bitmask(state))
+
+
+def expression_bytes(expression: Expression) -> int:
+    """Return about how many bytes the terms of an expression take. Cost: 0.5 us for each of them."""
+    return memory(expression.node)
+
+
+class KeptConstraints:
+    """The last constraints of a model, as many as take `max_bytes`; of those, the last is kept however large it is."""
+
+    def __init__(self, max_bytes: int = 256 << 20) -> None:
+        self.max_bytes = max_bytes
+        self._kept: OrderedDict[Hashable, Constraint] = OrderedDict()  # the least recently used first
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, model: LanguageModel) -> KeptConstraints:
+        """Return those of a model."""
+        found: KeptConstraints = model.memo.get("constraints") or model.memo.setdefault("constraints", cls())
+        return found
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes they take."""
+        with self._lock:
+            return sum(one.nbytes for one in self._kept.values())
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, key: Hashable, make: Callable[[], Constraint]) -> Constraint:
+        """Return the constraint of a key, made if need be."""
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+        made = make()
+        with self._lock:
+            self._kept[key] = made
+            total = sum(one.nbytes for one in self._kept.values())
+            while total > self.max_bytes and len(self._kept) > 1:
+                nbytes = self._kept.popitem(last=False)[1].nbytes
+                total -= nbytes
+                trimmer.let_go(nbytes)
+        return made
+
+
+def vocabulary_of_model(model: LanguageModel) -> Vocabulary:
+    """Return the vocabulary that all constraints of a model share."""
+    if "vocabulary" not in model.memo:
+        model.memo["vocabulary"] = vocabulary_of(model.tokenizer, model.eos_token_ids, model.vocab_size)
+    found: Vocabulary = model.memo["vocabulary"]
+    return found
 
 
 def vocabulary_of(

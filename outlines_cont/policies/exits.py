@@ -6,8 +6,6 @@ and has no such beginning stays masked.
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import numpy as np
 
 from fsm import TokenFSM
@@ -26,12 +24,15 @@ class LanguageExits:
         self._fsm, self._state = token_fsm, state
         self.may_end = may_end and token_fsm.is_accepting(state)
         self._ends = np.array(token_fsm.vocabulary.eos_token_ids, dtype=np.int32)
+        self._inside: TokenSet | None = None
 
-    @cached_property
+    @property
     def inside(self) -> TokenSet:
         """The tokens that stay in the language, and those that end a text, where it may end."""
-        inside = TokenSet.of_bitmask(self._fsm.bitmask(self._state))
-        return inside if self.may_end else inside & ~TokenSet.of(self._ends.tolist())
+        if self._inside is None:  # no `cached_property`, which has one lock for all objects before Python 3.12
+            inside = TokenSet.of_bitmask(self._fsm.bitmask(self._state))
+            self._inside = inside if self.may_end else inside & ~TokenSet.of(self._ends.tolist())
+        return self._inside
 
     @property
     def mask(self) -> TokenSet:

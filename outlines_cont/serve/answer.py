@@ -36,12 +36,11 @@ async def asked_chat(
             "expected tools or a constraint of the reply, got both: give `tool_choice`: 'none' for the latter",
             "tools",
         )
-    generator = replace(generator, sampler=_sampler(request))
-    options = _options(request, most)
     top = 0 if request.top is None else request.top
     count = request.n or 1
 
     def opened() -> list[Choice]:
+        drawn, options = replace(generator, sampler=_sampler(request)), _options(request, most)
         with _errors_of():
             variables = request.chat_template_kwargs
             chat = Chat(model, rng=request.seed, tools=tools if calls else (), template_variables=variables)
@@ -51,7 +50,7 @@ async def asked_chat(
             num_prompt = chat.state.shape[2]
             chats = chat.fork(count, feed=False) if count > 1 else [chat]
         with _errors_of():
-            streams = [chat.stream(generator, top=top, **calls, **options) for chat in chats]
+            streams = [chat.stream(drawn, top=top, **calls, **options) for chat in chats]
         return [Choice(i, num_prompt, stream) for i, stream in enumerate(streams)]
 
     return Answer(await asyncio.to_thread(opened), request.top)
@@ -59,12 +58,11 @@ async def asked_chat(
 
 async def asked_completion(model: Any, generator: Generator, request: CompletionRequest, most: int) -> Answer:
     """Return the answer to a request of Completions, whose prompts are texts or token ids; `most` is the largest number of tokens."""
-    writing = continuous(replace(generator, sampler=_sampler(request)))
-    options = _options(request, most)
     top = 0 if request.top is None else request.top
     count, prompts = request.n or 1, request.prompts
 
     def opened() -> list[Choice]:
+        writing, options = continuous(replace(generator, sampler=_sampler(request))), _options(request, most)
         choices: list[Choice] = []
         with _errors_of("prompt"):
             for prompt in prompts:

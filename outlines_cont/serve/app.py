@@ -11,6 +11,7 @@ import asyncio
 import hmac
 import logging
 import socket
+import sys
 import time
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
@@ -31,11 +32,12 @@ from outlines_cont.checks import did_you_mean
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.errors import OptionError
 from outlines_cont.generation.engine_thread import EngineThread, Reading
+from outlines_cont.policies.constraint import KeptConstraints, vocabulary_of_model
 from outlines_cont.serve.answer import asked_chat, asked_completion
 from outlines_cont.serve.api_error import APIError, ErrorBody, api_error
 from outlines_cont.serve.choice import Answer
 from outlines_cont.serve.constraints import Constraints, Wanted
-from outlines_cont.serve.limits import Door, ServerLimits
+from outlines_cont.serve.limits import CacheShares, Door, ServerLimits, check_sizes
 from outlines_cont.serve.live import live_router
 from outlines_cont.serve.metrics import Metrics
 from outlines_cont.serve.replies import ChatWriter, CompletionWriter, Writer, sent
@@ -44,6 +46,7 @@ from outlines_cont.serve.response_writer import ResponseWriter
 from outlines_cont.serve.responses import ResponsesRequest
 
 log = logging.getLogger("outlines_cont.serve")
+_SWITCH_SECONDS = 0.001  # for which a thread that compiles or makes masks holds up a forward
 _CLIENT_GONE = 499  # as nginx logs it; nobody reads the reply
 _MAX_DIGITS = 18  # of a length
 _FORMS = {
@@ -91,7 +94,11 @@ def make_app(
     app.add_exception_handler(HTTPException, _not_found)  # type: ignore[arg-type]
 
     constraints, door = server._constraints, server._door
-    app.include_router(live_router(model, name, server.limits, constraints, door, has_key=api_key is not None))
+    app.include_router(
+        live_router(
+            model, name, server.limits, constraints, door, has_key=api_key is not None, max_bytes=server.shares.states
+        )
+    )
 
     @app.head("/health", include_in_schema=False)
     @app.get("/health")
@@ -197,7 +204,12 @@ class Server:
         # As bytes: clients send UTF-8, or the bytes of an environment that has other ones.
         self._key = None if api_key is None else f"Bearer {api_key}".encode(errors="surrogateescape")
         self._door, self._thread = Door(limits), EngineThread(engine_of(model))
-        self._constraints = Constraints(model, limits.schema)
+        self.shares = shares = CacheShares.of(limits, model.prefix_cache.max_bytes)
+        if model.prefix_cache.max_bytes != shares.prefixes:  # to set it empties the cache
+            model.prefix_cache.max_bytes = shares.prefixes
+        self._constraints = Constraints(model, limits.schema, shares.constraints // 2)
+        KeptConstraints.of(model).max_bytes = shares.constraints // 2
+        vocabulary_of_model(model).bound(shares.masks)
         self.card = {"id": name, "object": "model", "created": int(time.time()), "owned_by": "outlines-cont"}
 
     def check_model(self, name: str) -> None:
@@ -256,11 +268,14 @@ class Server:
 
     async def _asked(self, body: AnyRequest) -> tuple[Answer, Writer]:
         most = self.limits.max_tokens
+        check_sizes(body, self.limits, self.model)
         if isinstance(body, CompletionRequest):
             generator = await self._constraints.generator(Wanted.of(None, body.structured_outputs, ""))
             answer = await asked_completion(self.model, generator, body, most)
             return answer, CompletionWriter(self.model, self.name, answer, body)
         asked = body.as_chat() if isinstance(body, ResponsesRequest) else body
+        if asked is not body:
+            check_sizes(asked, self.limits, self.model)
         wanted = Wanted.of(asked.response_format, body.structured_outputs, body.schema_field)
         generator = await self._constraints.generator(wanted)
         tools = await self._constraints.tools(asked.tools or ())
@@ -414,6 +429,7 @@ def run(
     warnings.simplefilter("ignore", SchemaWarning)  # of requests; `strict` makes them errors
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     TokenFSM.max_mask_work = limits.max_mask_work
+    sys.setswitchinterval(_SWITCH_SECONDS)
     with listening, suppress(KeyboardInterrupt):
         shown = f"[{host}]" if ":" in host else host
         log.info("serving %r at http://%s:%d/v1, and a page to try it at /", name, shown, listening.getsockname()[1])

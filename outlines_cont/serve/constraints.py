@@ -18,12 +18,14 @@ from fsm.process_fork import reset_in_child
 from fsm.terms import work
 from outlines_cont import generate
 from outlines_cont.chats.tool import Tool
+from outlines_cont.device import trimmer
 from outlines_cont.generate import Generator
+from outlines_cont.policies.constraint import expression_bytes
 from outlines_cont.serve.api_error import APIError, api_error
 from outlines_cont.serve.requests import ResponseFormat, StructuredOutputs
 from outlines_cont.serve.tools import CustomTool, FunctionTool
 
-_KEPT, _THREADS = 256, 4
+_THREADS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,14 +104,15 @@ class _Compilation:
 class Constraints:
     """Compiles and keeps the generators and the tools of one model."""
 
-    def __init__(self, model: Any, limits: Limits) -> None:
-        self._model, self._limits, self._text = model, limits, generate.text(model)
+    def __init__(self, model: Any, limits: Limits, max_bytes: int = 256 << 20) -> None:
+        self._model, self._limits, self._text, self._max_bytes = model, limits, generate.text(model), max_bytes
         self._reset()
         reset_in_child(self._reset)
 
     def _reset(self) -> None:
         """Begin without a thread, as in the child of a fork, where there is none."""
         self._found: OrderedDict[str, _Compilation] = OrderedDict()
+        self._term_bytes: dict[str, int] = {}
         # Threads take turns: a schema that takes a second delays others by as long as they take themselves.
         self._compiling = ThreadPoolExecutor(_THREADS, thread_name_prefix="outlines-cont-compile")
 
@@ -128,10 +131,8 @@ class Constraints:
     async def _kept(self, key: str, make: Callable[[], Any], field: str | None) -> Any:
         found = self._found.get(key)
         if found is None:
-            found = self._found[key] = _Compilation(make, self._compiling)
-            found.done.add_done_callback(partial(self._forget_failed, key))
-            if len(self._found) > _KEPT:
-                self._found.popitem(last=False)
+            found = self._found[key] = _Compilation(partial(self._made, key, make), self._compiling)
+            found.done.add_done_callback(partial(self._note_end, key))
         self._found.move_to_end(key)
         found.num_waiting += 1
         try:
@@ -144,9 +145,25 @@ class Constraints:
                 self._forget(key, found.done)  # a later request has it compiled anew
                 found.leave()
 
-    def _forget_failed(self, key: str, done: asyncio.Future[Any]) -> None:
+    def _made(self, key: str, make: Callable[[], Any]) -> Any:
+        made = make()
+        self._term_bytes[key] = len(key) + (expression_bytes(made.expression) if isinstance(made, Tool) else 0)
+        return made
+
+    def _note_end(self, key: str, done: asyncio.Future[Any]) -> None:
+        """Forget what has failed, and what has not been used for long where all that is kept takes too much."""
         if done.cancelled() or done.exception() is not None:
             self._forget(key, done)
+        self._term_bytes = {key: self._term_bytes.get(key, 0) for key in self._found}
+        sizes = {key: self._term_bytes[key] + _nbytes(found.done) for key, found in self._found.items()}
+        total = sum(sizes.values())
+        for oldest in [*self._found][:-1]:
+            if total <= self._max_bytes:
+                return
+            if self._found[oldest].done.done():
+                del self._found[oldest]
+                total -= sizes[oldest]
+                trimmer.let_go(sizes[oldest])
 
     def _forget(self, key: str, done: asyncio.Future[Any]) -> None:
         known = self._found.get(key)
@@ -176,6 +193,15 @@ class Constraints:
             for one in source["structures"]
         ]
         return triggered(tags, source["triggers"])
+
+
+def _nbytes(found: asyncio.Future[Any]) -> int:
+    """Return about how many bytes the constraint of a generator takes now; what is not made yet takes none."""
+    if not found.done() or found.cancelled() or found.exception() is not None:
+        return 0
+    constraint = getattr(found.result(), "constraint", None)
+    nbytes: int = getattr(getattr(constraint, "constraint", constraint), "nbytes", 0)  # without its checks
+    return nbytes
 
 
 def _check_strict(expression: Expression, strict: bool) -> None:

@@ -1,13 +1,27 @@
-"""`ServerLimits`: the limits of a server and of each request. `Door`: counts the requests inside, and refuses what is too much."""
+"""`ServerLimits`: the limits of a server and of each request. `Door`: counts the requests inside, and refuses what is too much.
+`CacheShares`: how the memory for what is kept is shared out.
+
+`check_sizes`: refuses a request that asks to read too much, before any of it is encoded, rendered, compiled or searched for. Each error
+names the option of `outlines-cont serve` that bounds it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any, Self
 
 from fsm import Limits, TokenFSM
+from outlines_cont.interfaces import LanguageModel
 from outlines_cont.serve.api_error import APIError
+from outlines_cont.serve.messages import TextPart
+from outlines_cont.serve.requests import ChatRequest, CompletionRequest, Generation, Sampling
+from outlines_cont.serve.responses import ResponsesRequest
+
+_CACHE_BYTES = 1 << 30  # where the model keeps no prefixes
+_CHARACTERS_PER_TOKEN = 8
+_UNBOUNDED_CONTEXT = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,6 +33,13 @@ class ServerLimits:
         max_body_bytes: the size of a request; a larger one gets the status 413.
         max_tokens: the most tokens of a text, and the default.
         max_choices: the most texts of a request: prompts times `n`.
+        max_prompt_characters: of a prompt, or of all messages; None for 8 times the context of the model, in tokens.
+        max_messages: of a conversation.
+        max_tools: the most tools, or structures of a structural tag.
+        max_phrases: the most texts of `ban`, and of `stop`.
+        max_phrase_characters: the most characters of these.
+        cache_bytes: the most bytes of what is kept for later requests; see `shares`. None for twice the prefix cache of the model, which
+            has a sixteenth of the memory by default.
         schema: those of compiling a schema.
         max_mask_work: `fsm.TokenFSM.max_mask_work` of the process that `run` serves from.
     """
@@ -27,8 +48,42 @@ class ServerLimits:
     max_body_bytes: int = 4_000_000
     max_tokens: int = 4_096
     max_choices: int = 16
+    max_prompt_characters: int | None = None
+    max_messages: int = 2_048
+    max_tools: int = 256
+    max_phrases: int = 1_024
+    max_phrase_characters: int = 65_536
+    cache_bytes: int | None = None
     schema: Limits = field(default_factory=Limits)
     max_mask_work: int = TokenFSM.max_mask_work
+
+
+@dataclass(frozen=True, slots=True)
+class CacheShares:
+    """How the bytes of what is kept for later requests are shared out.
+
+    Attributes:
+        prefixes: keys and values of earlier prompts and texts: half of all.
+        states: keys and values of the states that the page keeps: an eighth.
+        constraints: compiled schemas, grammars and tools with the states of their automata, half of it for each of the two places that
+            keep them, which mostly keep the same: an eighth.
+        masks: masks of tokens, and tables of the vocabulary: an eighth. An eighth is left for what is not counted.
+    """
+
+    prefixes: int
+    states: int
+    constraints: int
+    masks: int
+
+    @classmethod
+    def of(cls, limits: ServerLimits, prefixes: int) -> Self:
+        """Return the shares of a server, whose model has so many bytes for prefixes."""
+        total = limits.cache_bytes
+        if total is None:
+            total = 2 * (prefixes or _CACHE_BYTES // 2)
+        else:
+            prefixes = total // 2
+        return cls(prefixes, total // 8, total // 8, total // 8)
 
 
 class Door:
@@ -52,3 +107,68 @@ class Door:
             yield
         finally:
             self.num_inside -= 1
+
+
+def check_sizes(body: Sampling, limits: ServerLimits, model: LanguageModel) -> None:
+    """Raise `APIError` for a request that is over a limit. Cost: a look at each of its messages and phrases, not at their characters."""
+    if isinstance(body, Generation):
+        check_phrases(body.stops, limits, "stop")
+        _check("logit_bias", len(body.logit_bias or ()), model.vocab_size, "ids, as many as the model has")
+    check_phrases(body.ban or (), limits, "ban")
+    outputs = body.structured_outputs
+    if outputs is not None and outputs.structural_tag is not None:
+        _check_count(
+            "structured_outputs/structural_tag",
+            len(outputs.structural_tag.structures),
+            limits,
+            "max_tools",
+            "structures",
+        )
+    if isinstance(body, ChatRequest):
+        _check_count("messages", len(body.messages), limits, "max_messages", "messages")
+        _check_count("tools", len(body.tools or ()), limits, "max_tools", "tools")
+        check_prompt("messages", _said(body), limits, model)
+    elif isinstance(body, ResponsesRequest):  # its characters are checked as those of the chat that it becomes
+        _check_count("input", 1 if isinstance(body.input, str) else len(body.input), limits, "max_messages", "items")
+        _check_count("tools", len(body.tools), limits, "max_tools", "tools")
+    elif isinstance(body, CompletionRequest):
+        for prompt in body.prompts:
+            check_prompt("prompt", [prompt] if isinstance(prompt, str) else (), limits, model)
+    if body.guidance is not None:
+        check_prompt("guidance/negative_prompt", [body.guidance.negative_prompt], limits, model)
+
+
+def check_phrases(phrases: Iterable[str], limits: ServerLimits, field: str) -> None:
+    """Raise `APIError` for more phrases, or characters of them, than a request may search for."""
+    lengths = [*map(len, phrases)]
+    _check_count(field, len(lengths), limits, "max_phrases", "phrases")
+    _check_count(field, sum(lengths), limits, "max_phrase_characters", "characters of phrases")
+
+
+def check_prompt(field: str, texts: Iterable[str], limits: ServerLimits, model: LanguageModel) -> None:
+    """Raise `APIError` for a prompt of more characters than a request may have."""
+    most = limits.max_prompt_characters
+    if most is None:
+        most = _CHARACTERS_PER_TOKEN * (model.context_length or _UNBOUNDED_CONTEXT // _CHARACTERS_PER_TOKEN)
+    _check(field, sum(map(len, texts)), most, "characters of a prompt (`--max-prompt-characters`)")
+
+
+def _said(body: ChatRequest) -> Iterable[str]:
+    """Yield the texts of the messages of a request."""
+    for message in body.messages:
+        content: list[TextPart] | str = message.content or ""
+        yield from [content] if isinstance(content, str) else (part.text for part in content)
+        yield message.reasoning_content or ""
+        for call in message.tool_calls or ():
+            yield call.function.arguments if call.type == "function" else call.custom.input
+
+
+def _check_count(field: str, found: int, limits: ServerLimits, name: str, what: str) -> None:
+    most: Any = getattr(limits, name)
+    _check(field, found, most, f"{what} of one request (`--{name.replace('_', '-')}`)")
+
+
+def _check(field: str, found: int, most: int, what: str) -> None:
+    if found > most:
+        told = f"expected at most {most:,} {what}, got {found:,}. Send fewer, or raise the limit of the server"
+        raise APIError(400, told, field, "too_large")

@@ -31,7 +31,7 @@ from outlines_cont.generation.stream import StateStream
 from outlines_cont.inspector.page import page
 from outlines_cont.serve.api_error import APIError, api_error
 from outlines_cont.serve.constraints import Constraints, Wanted
-from outlines_cont.serve.limits import Door, ServerLimits
+from outlines_cont.serve.limits import Door, ServerLimits, check_phrases, check_prompt
 from outlines_cont.serve.messages import Body, Strict
 from outlines_cont.state.inspection import inspection, name_of
 from outlines_cont.state.row import FORCED, StateRow, WrittenPiece
@@ -39,7 +39,6 @@ from outlines_cont.state.sequence_state import SequenceState, kv_bytes
 
 _TOP = 10
 _MAX_STATES = 64
-_MAX_BYTES = 1 << 30  # of the keys and values that they keep
 _KINDS = {"text": "text", "regex": "regex", "choice": "choice", "json": "json", "grammar": "cfg"}
 
 
@@ -70,10 +69,10 @@ class RunRequest(Body):
 
 
 def live_router(
-    model: Any, name: str, limits: ServerLimits, constraints: Constraints, door: Door, *, has_key: bool
+    model: Any, name: str, limits: ServerLimits, constraints: Constraints, door: Door, *, has_key: bool, max_bytes: int
 ) -> APIRouter:
-    """Return the routes of the page; `has_key`: it asks for the key of the server."""
-    router, runs = APIRouter(), LiveRuns(model, limits)
+    """Return the routes of the page; `has_key`: it asks for the key of the server; `max_bytes`: of keys and values of kept states."""
+    router, runs = APIRouter(), LiveRuns(model, limits, max_bytes)
     shown = page({"rows": [], "live": {"model": name, "has_key": has_key}}, title=name, is_live=True)
     headers = {"Content-Security-Policy": "frame-ancestors 'none'"}
 
@@ -87,6 +86,10 @@ def live_router(
         with ExitStack() as stack:
             stack.enter_context(door.entered(1))
             try:
+                check_prompt("prompt", [body.prompt or ""], limits, model)
+                for i, step in enumerate(body.steps):
+                    check_phrases(step.bans, limits, f"steps/{i}/bans")
+                    check_phrases(step.stops, limits, f"steps/{i}/stops")
                 generators = [await _generator(constraints, step, f"steps/{i}") for i, step in enumerate(body.steps)]
             except Exception as error:
                 raise api_error(error) from error
@@ -132,8 +135,8 @@ def _event(value: dict[str, Any]) -> bytes:
 class LiveRuns:
     """Runs chains for pages, and keeps the states that they have written."""
 
-    def __init__(self, model: Any, limits: ServerLimits) -> None:
-        self._model, self._limits = model, limits
+    def __init__(self, model: Any, limits: ServerLimits, max_bytes: int) -> None:
+        self._model, self._limits, self._max_bytes = model, limits, max_bytes
         self._states: OrderedDict[str, SequenceState] = OrderedDict()
 
     async def news(self, body: RunRequest, generators: Sequence[Generator | None]) -> AsyncIterator[dict[str, Any]]:
@@ -229,7 +232,7 @@ class LiveRuns:
     def _kept(self, state: SequenceState) -> str:
         key = uuid4().hex
         self._states[key] = state
-        while len(self._states) > _MAX_STATES or kv_bytes([*self._states.values()]) > _MAX_BYTES:
+        while len(self._states) > _MAX_STATES or kv_bytes([*self._states.values()]) > self._max_bytes:
             self._states.popitem(last=False)
         return key
 

@@ -1,6 +1,8 @@
 """Clients at random: texts are those of the engine alone, some clients go away, some requests are wrong, and nothing is left behind.
 
 Ten minutes of it, with the memory curve: `SOAK_SECONDS=600 SOAK_CLIENTS=64 pytest -s --timeout 1800 tests/serve/test_soak.py`.
+
+Memory is flat over requests that are all different, 5,000 with `SOAK_REQUESTS=5000`.
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ import httpx
 
 from benchmarks.machine import resident_mb
 from outlines_cont import continuous, generate, models, samplers
+from outlines_cont.policies.constraint import KeptConstraints
 from tests.serve.running import Running
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", "4"))
+REQUESTS = int(os.environ.get("SOAK_REQUESTS", "160"))
 CLIENTS = int(os.environ.get("SOAK_CLIENTS", "12"))
 PARTS = 4 if SECONDS < 60 else 10
 _PROMPTS = ("Message: Send 2 lamps.\nKind: ", "Due: ", "Ana ")
@@ -61,6 +65,34 @@ def settled_mb() -> float:
     if trim is not None:
         trim(0)
     return resident_mb()
+
+
+def _different(number: int) -> dict[str, Any]:
+    """A request that is like no other: its prompt, and its schema, pattern or choices."""
+    constraints: tuple[dict[str, Any], ...] = (
+        {"structured_outputs": {"regex": f"[a-z]{{1,5}}{number}"}},
+        {"structured_outputs": {"choice": [f"v{number}x{i}" for i in range(200)]}},
+        {
+            "structured_outputs": {
+                "json": {"type": "object", "properties": {f"p{number}": {"enum": [number, "a"]}}, "required": [f"p{number}"]}
+            }
+        },
+        {"ban": [f"e{number}"]},
+    )
+    return {"model": "tiny", "prompt": f"{number} Message: Send {number} lamps.\n" * 6, "max_tokens": 8, **constraints[number % 4]}
+
+
+def test_memory_is_flat_over_requests_that_are_all_different() -> None:
+    model, curve = models.tiny(), list[float]()
+    with Running(model, cache_bytes=8 << 20) as served, httpx.Client(base_url=served.url, timeout=120) as client:
+        for number in range(REQUESTS):
+            assert client.post("/v1/completions", json=_different(number)).status_code == 200
+            if (number + 1) % (REQUESTS // 4) == 0:
+                curve.append(round(settled_mb(), 1))
+    print("MB after each quarter:", *curve)
+    assert model.prefix_cache.nbytes <= 4 << 20
+    assert KeptConstraints.of(model).nbytes <= 1 << 20
+    assert curve[-1] - curve[0] < 60, curve
 
 
 def test_clients_at_random() -> None:

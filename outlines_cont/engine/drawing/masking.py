@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from outlines_cont.device import upload
 from outlines_cont.policies.branch import LazyTokenSet, TokenSet
+from outlines_cont.policies.slow_work import bounded
 
 _FEW_WORDS = 512
 """The most non-zero words of a mask for which a list of its ids is faster than the table."""
@@ -109,7 +110,7 @@ def overlap_mask_computation(masks: Sequence[TokenSet], device: torch.device) ->
 
 def _compute(masks: Sequence[LazyTokenSet]) -> None:
     for mask in masks:
-        with suppress(Exception):  # raised again when the row uses the mask
+        with suppress(Exception), bounded():  # raised again when the row uses the mask
             _ = mask.words
 
 
