@@ -48,7 +48,6 @@ from fsm.limits import DEFAULT_LIMITS
 from fsm.schema.keywords.formats import MAX_URL_BYTES, STRING_FORMATS, url
 from fsm.schema.keywords.keyword import KEYWORDS
 from fsm.schema.keywords.place import Place, to_decimal
-from fsm.schema.keywords.standard import NUMBER_FORMATS
 from fsm.schema.keywords.value import TEXT, VALIDATOR, TextLanguage
 from fsm.schema.scalars.number import number_node
 from fsm.schema.scalars.number_range import Bound, decimal_text, higher, lower
@@ -71,6 +70,7 @@ _NO_SCHEMA = (
     CoreSchemaError,
 )
 _STR_OF_CONFIG = ("min_length", "max_length", "strip_whitespace", "to_lower", "to_upper")
+_NUMBER_FORMATS = frozenset({"int32", "int64", "float", "double"})
 _NO_FUNCTION = {"type": "any"}
 _HASHED = frozenset(
     [
@@ -195,7 +195,7 @@ def _replace_format(part: dict[str, Any], name: str) -> None:
     elif name == "zoneinfo" and (names := available_timezones()):
         del part["format"]
         part["enum"] = sorted(names)
-    elif name not in STRING_FORMATS and name not in NUMBER_FORMATS:
+    elif name not in STRING_FORMATS and name not in _NUMBER_FORMATS:
         raise _refuse(f"a type with the format {name!r}")
 
 

@@ -22,8 +22,8 @@ NUMBERS = (
     "exponents as in `1e5` or `1.5e-7`; no `1E5`, `-0`"
 )
 BOUNDED = (
-    f"numbers with bounds: at most {MAX_DIGITS} digits after the point, exponents as in `1e5` or `1.5e-7` after one digit; "
-    "no `1E5`, `10e5`, `-0.0`"
+    f"numbers with bounds: at most {MAX_DIGITS} digits after the point; exponents below -4 or above 15, as in `1.5e-7`, after one digit; "
+    "no `1E-7`, `-0.0`"
 )
 LISTED = (
     "listed numbers: as the schema writes them, or whole ones with `.0`; more zeros up to the decimals of `multipleOf`"

@@ -7,7 +7,7 @@ multiples, and more than three negated divisors.
 - a number is an integer, or an optional `-`, an integer part as above, then a fraction of 1 to 40 digits, an exponent (`e`, an optional
   sign), or both. A positive exponent is at most 307 after one digit and 99 after more, a negative one has at most three digits. `-0.0`
   belongs to it, `-0` does not;
-- with a bound a number has an exponent only after one digit other than zero before the point, of which none is too small for a double;
+- with a bound a number has an exponent only below -4 or above 15, after one digit other than zero; none is too small for a double;
 - with a bound or a divisor zero has no sign; a bound of more than 40 digits allows as many digits as it has;
 - with a divisor a number has at most as many decimals as the divisor is written with, at least one: `multipleOf: 0.01` allows `9.9`,
   `9.90` and `10.00`, `multipleOf: 2` allows `4` and `4.0`. The same applies to a listed number (`const: 10` allows `10.0`);

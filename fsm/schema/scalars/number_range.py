@@ -120,23 +120,24 @@ def _between(low: Bound | None, high: Bound | None, decimals: int, room: int | N
     return nodes.alternation(parts)
 
 
-_LEAST_DOUBLE = Bound(Decimal("5e-324"), True)  # what is smaller may be read as zero
-_BEYOND_DOUBLES = Bound(Decimal("1e308"), False)
+_SMALL = Bound(Decimal("5e-324"), True), Bound(Decimal("1e-4"), False)  # what is smaller may be read as zero
+_LARGE = Bound(Decimal("1e16"), True), Bound(Decimal("1e308"), False)
 
 
 @lru_cache(maxsize=1_000)
 def with_exponent(low: Bound | None, high: Bound | None) -> Node:
-    """The numbers in a range, except zero, as `1.5e-7`: no double overflows, and none is read as zero.
+    """The numbers in a range, below 1e-4 or from 1e16 on, as `1.5e-7`: no double overflows, and none is read as zero.
 
     Cost: linear in the digits of the bounds, once per range.
     """
-    parts = [_scientific(higher(low, _LEAST_DOUBLE), lower(high, _BEYOND_DOUBLES))]
     least = None if high is None else Bound(high.value.copy_negate(), high.inclusive)
     most = None if low is None else Bound(low.value.copy_negate(), low.inclusive)
-    parts.append(nodes.concat(MINUS, _scientific(higher(least, _LEAST_DOUBLE), lower(most, _BEYOND_DOUBLES))))
-    return nodes.alternation(parts)
+    above = [_scientific(higher(low, start), lower(high, end)) for start, end in (_SMALL, _LARGE)]
+    below = [_scientific(higher(least, start), lower(most, end)) for start, end in (_SMALL, _LARGE)]
+    return nodes.alternation((*above, nodes.concat(MINUS, nodes.alternation(below))))
 
 
+@lru_cache(maxsize=1_000)
 def _scientific(low: Bound, high: Bound) -> Node:
     """Unsigned numbers from `low`, above zero, to `high`: for the exponents of the bounds the digits are compared, too."""
     if low.value > high.value:
@@ -147,7 +148,7 @@ def _scientific(low: Bound, high: Bound) -> Node:
         return nodes.concat(_all_magnitudes(start, end, MAX_DIGITS), _exponents(first, last))
     parts = (
         nodes.concat(_same_length(start, None, 1, MAX_DIGITS), _exponents(first, first)),
-        nodes.concat(nodes.concat(NONZERO, fraction(MAX_DIGITS)), _exponents(first + 1, last - 1)),
+        _between_powers(first + 1, last - 1),
         nodes.concat(_all_magnitudes(_FROM_ONE, end, MAX_DIGITS), _exponents(last, last)),
     )
     return nodes.alternation(parts)
@@ -157,6 +158,13 @@ _EXACT = Context(prec=MAX_PREC, Emin=MIN_EMIN, Emax=MAX_EMAX)
 _FROM_ONE = Bound(Decimal(1), True)
 
 
+@lru_cache(maxsize=1_000)
+def _between_powers(first: int, last: int) -> Node:
+    """Any digits, and an exponent in a range."""
+    return nodes.concat(nodes.concat(NONZERO, fraction(MAX_DIGITS)), _exponents(first, last))
+
+
+@lru_cache(maxsize=1_000)
 def _exponents(first: int, last: int) -> Node:
     """An `e` and a whole number in a range; `e+22` and `e-07` are spellings of Python and others."""
     if first > last:
