@@ -58,6 +58,12 @@ class WorkLimit:
         _work.most, _work.exceeded = self._before
 
 
+def drop(exceeded: Callable[[], Exception]) -> None:
+    """Remove the bound of this thread if its error is that one: an interrupt may have left its context before it was closed."""
+    if _work.exceeded is exceeded:
+        _work.most, _work.exceeded = float("inf"), RuntimeError
+
+
 @contextmanager
 def uncounted() -> Iterator[None]:
     """A context in which work of this thread is neither counted nor bounded: it has other bounds, or is needed at any cost."""

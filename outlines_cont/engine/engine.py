@@ -38,7 +38,7 @@ from outlines_cont.errors import ProcessForked
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import LazyTokenSet
-from outlines_cont.policies.slow_work import begin_step, bounded
+from outlines_cont.policies.slow_work import begin_step, bounded, end_step
 from outlines_cont.state.row import StateRow
 
 
@@ -378,6 +378,7 @@ class Engine:
                     self._speculation.keep(self._scheduler.rows)
                     self._scheduler.remove_cancelled()
             finally:
+                end_step()
                 self._count(perf_counter() - started)
 
     def _plan(self) -> None:

@@ -40,7 +40,13 @@ _step = _Step()
 
 def begin_step() -> None:
     """Begin a step in this thread, which has all of its work before it."""
+    end_step()
     _step.left = MAX_STEP_WORK
+
+
+def end_step() -> None:
+    """Remove the bound of a row that an interrupt has left behind, so that no compilation of this thread meets it."""
+    work.drop(TooLong)
 
 
 class bounded:  # noqa: N801  # used as a function; a generator would take longer than the plan of most rows
