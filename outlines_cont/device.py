@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from numpy.typing import NDArray
 
+from fsm.process_fork import lock
+
 TRIM_FROM_BYTES = 64 << 20
 """Memory is given back each time that as much was let go."""
 _DELAY_SECONDS = 0.1  # in which those who let go of it have freed it
@@ -30,7 +32,7 @@ class Trimmer:
 
     def __init__(self, trim: Callable[[int], object] | None = None) -> None:
         self._trim = _malloc_trim() if trim is None else trim
-        self._lock = threading.Lock()
+        self._lock = lock()
         self._let_go = 0
 
     def let_go(self, nbytes: int) -> None:

@@ -58,7 +58,7 @@ class PlainRow:
         self.piece_start = self.first_open = len(token_ids)
         self.sampling_logprobs, self.drawn = [0.0] * len(token_ids), [False] * len(token_ids)
         self.refused: dict[int, tuple[set[int], set[int], int, int]] = {}  # excluded, avoided, who, how often
-        self.stream, self.retries, self.is_random = stream.open(), 0, sampler.needs_random
+        self.stream, self.retries, self.rejections, self.is_random = stream.open(), 0, 0, sampler.needs_random
         self.reason, self.error = "", ""
         self.states = [PolicyState(policy.for_model(model), self) for policy in policies]
 
@@ -121,6 +121,7 @@ class PlainRow:
                 self._give_up(state)
                 return
             self._count(state)
+            self.rejections += not branch.exclude and not branch.avoid
         if branch.backtrack:
             self._cut(len(self.token_ids) - branch.backtrack, state)
         if branch.is_retry and not self._refuse(branch, state):

@@ -135,9 +135,14 @@ class PolicyStates:
 
         return compute
 
-    def at_end(self, row: RewindableRow) -> Branch | None:
-        """Return the branch of a policy that rewinds because the text must not end here; None if it may end."""
+    def at_end(self, row: RewindableRow, *, is_stopped: bool = False) -> Branch | None:
+        """Return the branch of a policy that rewinds because the text must not end here; None if it may end.
+
+        Where it ends before a stop text (`is_stopped`), policies that judge whole texts alone are not asked.
+        """
         for state in self.states:
+            if is_stopped and state.policy.judges_whole_texts:
+                continue
             branch = state.policy.at_end(state.stack[-1], row)
             if branch is not None:
                 if not branch.is_rewind:

@@ -208,9 +208,10 @@ def _next_branches(row: Row, *, is_bounded: bool = False) -> list[Branch]:
     if not branches:
         decider = piece.policies.decider
         assert decider is not None
-        _end_text(row, decider.policy.finish_reason)
+        stop = decider.policy.stop(decider.stack[-1])
+        _end_text(row, decider.policy.finish_reason, is_stopped=stop is not None)
         if row.has_ended:  # no other policy has rewound
-            piece.stop = decider.policy.stop(decider.stack[-1])
+            piece.stop = stop
     elif piece.owed and not any(branch.is_rewind for branch in branches):
         # The rest of a forced text that a limit has cut, in place of what would be forced now.
         return [Branch(ff_tokens=[piece.owed])]
@@ -393,9 +394,9 @@ def _end_on(row: Row, token_id: int, logprob: float) -> None:
         row.piece.stop = token_id
 
 
-def _end_text(row: Row, reason: str) -> bool:
-    """End the piece unless a policy rewinds; return whether the policies are to be called again."""
-    objection = row.piece.policies.at_end(row)
+def _end_text(row: Row, reason: str, *, is_stopped: bool = False) -> bool:
+    """End the piece, `is_stopped` by a stop text, unless a policy rewinds; return whether the policies are to be called again."""
+    objection = row.piece.policies.at_end(row, is_stopped=is_stopped)
     if objection is not None:
         return _follow(row, objection)
     row.end(reason)

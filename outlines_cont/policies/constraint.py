@@ -23,7 +23,6 @@ the text before them stays the same, and are stored by the engine (`Branch`).
 from __future__ import annotations
 
 import math
-import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
@@ -34,6 +33,7 @@ import numpy as np
 
 from fsm import Expression, TokenFSM, TokenNotAllowed, Vocabulary, bitmask
 from fsm.automaton.checker import CheckedReading, Checker, CheckFailure
+from fsm.process_fork import lock
 from fsm.terms.node import memory
 from fsm.terms.special_token import divided
 from outlines_cont.device import trimmer
@@ -236,7 +236,7 @@ class KeptConstraints:
     def __init__(self, max_bytes: int = 256 << 20) -> None:
         self.max_bytes = max_bytes
         self._kept: OrderedDict[Hashable, Constraint] = OrderedDict()  # the least recently used first
-        self._lock = threading.Lock()
+        self._lock = lock()
 
     @classmethod
     def of(cls, model: LanguageModel) -> KeptConstraints:
@@ -376,6 +376,8 @@ class CheckedConstraint(Policy[CheckedState]):
         if not mask and isinstance(at_end, CheckFailure):
             return [self._back(state, at_end, row)]
         return [Branch(sample_mask=mask, exits=exits)]
+
+    judges_whole_texts = True  # what stands before a stop text has no value where it does not conform
 
     def at_end(self, state: CheckedState, row: RowView) -> Branch | None:
         """Rewind where a value fails at the end of the text; None if all pass."""

@@ -101,6 +101,11 @@ class Policy(ABC, Generic[S]):
         """How many tokens may be excluded at one position before the row rewinds further; None for no limit."""
         return None
 
+    @property
+    def judges_whole_texts(self) -> bool:
+        """Whether `at_end` is asked only where a text ends by itself, and not where a stop text cuts it."""
+        return False
+
     def for_model(self, model: LanguageModel) -> Policy[Any]:
         """Return the policy for rows of a model; itself, unless it depends on the model, such as on its tokens."""
         return self

@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 import torch
 
+from fsm.process_fork import lock
 from fsm.terms import work
 from fsm.terms.work import WorkLimit
 
@@ -70,7 +71,7 @@ class _NoFullCollections:
     """
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = lock()
         self._num_inside, self._before = 0, gc.get_threshold()
 
     def __enter__(self) -> None:

@@ -250,6 +250,8 @@ class Server:
                 return Response(status_code=_CLIENT_GONE)
             try:
                 answer, writer = asking.result()
+            except ValidationError:
+                raise  # of a request of Responses, as one of Chat Completions; see `_invalid`
             except Exception as error:
                 raise api_error(error) from error
             reading = Reading(self._thread, answer.streams, is_whole=not body.stream)

@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlines_cont import Chat, StreamEvent, continuous, generate, models, policies
-from outlines_cont.serve import live
 from outlines_cont.serve.limits import ServerLimits
 from outlines_cont.serve.live import _MAX_STATES, LiveRuns, _Shown
 from tests.inspector.test_page import PROMPT, SCHEMA
@@ -250,15 +249,14 @@ def test_a_page_that_is_closed_frees_its_row(server: Running) -> None:
     server.wait_until(lambda: server.num_running == 0)
 
 
-def test_states_are_kept_within_some_bytes(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    runs = LiveRuns(model, ServerLimits())
+def test_states_are_kept_within_some_bytes(model: Any) -> None:
     states = [continuous(generate.text(model))(f"Due: {i}", max_tokens=4) for i in range(4)]
-    monkeypatch.setattr(live, "_MAX_BYTES", 2 * states[0].nbytes)
+    runs = LiveRuns(model, ServerLimits(), 2 * states[0].nbytes)
     keys = [runs._kept(state) for state in states]
     assert [*runs._states] == keys[2:]
-    monkeypatch.setattr(live, "_MAX_BYTES", 0)
-    runs._kept(states[0])
-    assert not runs._states
+    none = LiveRuns(model, ServerLimits(), 0)
+    none._kept(states[0])
+    assert not none._states
 
 
 def test_few_states_are_kept(server: Running) -> None:

@@ -12,7 +12,7 @@ import torch
 from fsm import json_schema
 from outlines_cont import SequenceState, continuous, generate, models, samplers
 from outlines_cont.errors import CheckFailed, OptionError
-from outlines_cont.models.callable_model import CallableModel
+from outlines_cont.models import CallableModel
 from outlines_cont.policies import CheckedConstraint
 from tests.fakes import EOS, VOCAB_SIZE, FakeTokenizer
 

@@ -14,8 +14,7 @@ import pytest
 import torch
 import transformers
 
-from outlines_cont import SequenceState, continuous, generate, models, samplers
-from outlines_cont.conversation import BatchedExecutor
+from outlines_cont import BatchedExecutor, SequenceState, continuous, generate, models, samplers
 from outlines_cont.errors import NotRecomputable, OptionError, StateFileError
 from outlines_cont.models import HuggingFaceModel
 from tests.fakes import FakeTokenizer, random_network
