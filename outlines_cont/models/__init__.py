@@ -33,7 +33,8 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(f"outlines_cont.{_HOMES.get(name, 'models.hugging_face')}"), name)
     except ImportError as error:  # a name of transformers that is no longer there
-        error.add_note(untested().strip())
+        if note := untested():
+            error.add_note(note.strip())
         raise
 
 
