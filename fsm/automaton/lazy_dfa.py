@@ -241,18 +241,18 @@ class Automaton:
             if self.is_accepting(state):
                 yield text
 
-    def forced_text(self, state: int) -> bytes:
+    def forced_text(self, state: int, max_bytes: int = MAX_FORCED) -> bytes:
         """The bytes with which every accepted continuation begins; empty where `state` accepts or has several next bytes.
 
-        Cost: one step per byte, but one for a literal and one for a loop over one; at most 65,536 bytes.
+        Cost: one step per byte, but one for a literal and one for a loop over one; at most `max_bytes`.
         """
-        return self.forced(state)[0]
+        return self.forced(state, max_bytes)[0]
 
-    def forced(self, state: int) -> tuple[bytes, int]:
+    def forced(self, state: int, max_bytes: int = MAX_FORCED) -> tuple[bytes, int]:
         """The forced text, and the state after it."""
         out = bytearray()
-        while not self.is_accepting(state) and len(out) < MAX_FORCED:
-            text, rest = _literal_head(self.nodes[state], MAX_FORCED - len(out))
+        while not self.is_accepting(state) and len(out) < max_bytes:
+            text, rest = _literal_head(self.nodes[state], max_bytes - len(out))
             if text:
                 out += text
                 state = self.state_of(rest)

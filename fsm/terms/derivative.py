@@ -19,6 +19,7 @@ from fsm.terms import node as nodes
 from fsm.terms import work
 from fsm.terms.byte_classes import completed, covered, disjoint, product
 from fsm.terms.distance import Distances
+from fsm.terms.drain import drain
 from fsm.terms.members import field_range
 from fsm.terms.node import ALL_BYTES, EMPTY, EPSILON, Kind, Node
 from fsm.terms.rivals import Left, Pair, Rivals
@@ -76,6 +77,10 @@ class Derivatives:
         self._distances = Distances(max_memo=max_memo)
         self._lock = rlock()  # a thread must not clear a cache while another one fills it
 
+    def __del__(self) -> None:
+        for table in (self._arcs, self._inhabited, self._left, self._read, self._joined):
+            drain(table)
+
     def arcs(self, node: Node) -> Arcs:
         """Return the arcs of `node`: masks disjoint and not empty, targets distinct and never the empty language.
 
@@ -95,7 +100,7 @@ class Derivatives:
 
     def _make_arcs(self, node: Node) -> Arcs:
         if len(self._arcs) > self.max_memo:
-            self._arcs.clear()
+            drain(self._arcs)
         limit = work.done() + self.max_step
         stack, open_nodes = [node], set[Node]()
         while stack:
@@ -417,8 +422,8 @@ class Derivatives:
     def _solve(self, root: Node, alphabet: int) -> None:
         """Find whether `root` has a text, and so for the terms below it that this takes."""
         if len(self._inhabited) > self.max_memo:
-            self._inhabited.clear()
-            self._left.clear()
+            drain(self._inhabited)
+            drain(self._left)
         if root.has_munch and root.kind not in _SEARCHED:
             value = {root: Rivals(self, alphabet, self._left.setdefault(alphabet, {})).has_text(root)}
         else:

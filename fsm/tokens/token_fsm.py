@@ -20,13 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fsm import bitmask
-from fsm.automaton.lazy_dfa import DEAD, MAX_OPENED, Automaton
+from fsm.automaton.lazy_dfa import DEAD, MAX_FORCED, MAX_OPENED, Automaton
 from fsm.drawing import StateGraph, explored, picture, visible
 from fsm.errors import BudgetExceeded, EmptyLanguage, TokenNotAllowed
 from fsm.expression import Expression, Text, as_bytes
 from fsm.limits import work_bound
 from fsm.terms import node as nodes
-from fsm.terms import work
 from fsm.terms.node import Kind, Node
 from fsm.tokens.cache import ByteCache
 from fsm.tokens.coreachable import Spelling, Steps, survivors
@@ -237,13 +236,13 @@ class TokenFSM:
         """
         return self.automaton.state_of(nodes.concat(nodes.literal(text), self.expression.node))
 
-    def forced_text(self, state: int) -> bytes:
-        """The bytes with which every accepted continuation begins; empty where `state` accepts or has a choice.
+    def forced_text(self, state: int, max_bytes: int = MAX_FORCED) -> bytes:
+        """The first `max_bytes` of those with which every accepted continuation begins; empty where `state` accepts or has a choice.
 
         They may end inside a character.
         """
         self.automaton.check(state)
-        return self.automaton.forced_text(state)
+        return self.automaton.forced_text(state, max_bytes)
 
     def has_one_text(self, state: int) -> bool:
         """True where the text can be completed in one way only, which is to append `forced_text`; in a text of 65,536 bytes at most."""
@@ -370,8 +369,7 @@ class TokenFSM:
     def _words_slowly(self, node: Node) -> NDArray[np.int32]:
         """The mask of a term by the plain walk, in an automaton of its own: one step at most for each node of the trie."""
         automaton = Automaton(node, max_states=self.automaton.max_states)
-        with work.uncounted():
-            return bitmask.pack(walk_wide(automaton, self.vocabulary.trie, automaton.initial_state))
+        return bitmask.pack(walk_wide(automaton, self.vocabulary.trie, automaton.initial_state))
 
 
 def _check(expression: Expression, vocabulary: Vocabulary) -> None:

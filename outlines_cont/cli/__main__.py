@@ -117,6 +117,7 @@ def _serve(options: ServeOptions) -> None:
         cache_bytes=options.cache_bytes,
         max_phrase_characters=options.max_phrase_characters,
         max_mask_work=options.max_mask_work,
+        max_slow_work=options.max_slow_work,
         schema=Limits(max_work=options.max_schema_work),
     )
     run(

@@ -304,6 +304,9 @@ class ServeOptions:
         help="The most bytes of keys and values of all requests and of the prefix cache; requests without room wait.")] = None
     max_schema_work: Annotated[int, Option(min=1, metavar="N", help="Steps of work, of 3 to 10 us each, to compile a schema.")] = 120_000
     max_mask_work: Annotated[int, Option(min=1, metavar="N", help="The same for the token mask of one state of a constraint.")] = 150_000
+    max_slow_work: Annotated[
+        int, Option(min=1, metavar="N", help="The same for all masks of a request that the batch does not wait for.")
+    ] = 4_000_000
     device: Device = None
     dtype: WeightType = None
     fused: Fused = True

@@ -46,6 +46,7 @@ class Job:
         reads_ahead: whether rows feed their tokens while controllers are called.
         stays: whether a row has ended for the job as soon as its piece has, and stays in its batch, for the piece of another job.
         slow_seconds: the time that threads have worked for its rows outside of steps; see `SlowWork`.
+        slow_work: their work, as `fsm` counts it.
     """
 
     is_joint = False
@@ -55,6 +56,7 @@ class Job:
     reads_ahead = False
     stays = False
     slow_seconds = 0.0
+    slow_work = 0
 
     def __init__(self, rows: Sequence[Row | None], counts: Meter) -> None:
         """Take rows, each with its index; None for an index without a row."""

@@ -4,7 +4,8 @@ and appended without sampling, up to the first token where an allowed one reache
 
 The forced bytes are encoded by the tokenizer in the context of the last 8 tokens, without a last character that is not complete; a special
 token that is a symbol of the language is its id. The token
-where an allowed one reaches beyond is sampled, as the tokenizer might have joined it with what follows.
+where an allowed one reaches beyond is sampled, as the tokenizer might have joined it with what follows. Of a long forced text each step
+encodes the first kilobyte, and appends what lies well before its end: a text of a megabyte must not make other rows wait.
 
 With `end="free"` tokens that leave the language are allowed where the text may end (`exits.py`), and the piece ends with them.
 
@@ -34,6 +35,7 @@ import numpy as np
 from fsm import Expression, TokenFSM, TokenNotAllowed, Vocabulary, bitmask
 from fsm.automaton.checker import CheckedReading, Checker, CheckFailure
 from fsm.process_fork import lock
+from fsm.terms import work
 from fsm.terms.node import memory
 from fsm.terms.special_token import divided
 from outlines_cont.device import trimmer
@@ -53,6 +55,9 @@ _MEMO_SIZE = 4096
 _STATE_BYTES = 1_000  # about what a state of an automaton takes, with its term and its derivatives
 _NUM_MASKS = 256
 _CONTEXT = 8
+_MAX_FORCED_BYTES = 1024  # that one step encodes
+_RESERVED_BYTES = 64  # at the end of a text that goes on, whose encoding may depend on what follows
+_WORK_PER_FORCED = 10  # a forced token costs some 70 us
 
 
 class Constraint(Immutable, Policy[int]):
@@ -76,7 +81,7 @@ class Constraint(Immutable, Policy[int]):
         self._forced = lru_cache(_MEMO_SIZE)(self._forced_branches)
         self._hints = lru_cache(_MEMO_SIZE)(self._first_forced)
         self._longest = lru_cache(_MEMO_SIZE)(self._longest_allowed)
-        self._is_forced = lru_cache(_MEMO_SIZE)(lambda state: bool(token_fsm.forced_text(state)))
+        self._is_forced = lru_cache(_MEMO_SIZE)(lambda state: bool(token_fsm.forced_text(state, 1)))
         self._sampled = lru_cache(_NUM_MASKS)(self._open_branches if end == "free" else self._closed_branches)
         self._always: dict[int, list[Branch]] = {}  # by state, what is sampled whatever was written before
         self._num_term_bytes = expression_bytes(token_fsm.expression)
@@ -170,14 +175,18 @@ class Constraint(Immutable, Policy[int]):
 
     def forced_tokens(self, state: int, before: Sequence[int]) -> list[int]:
         """Return the tokens that follow `before` without a choice, by the rule at the top of this module."""
-        forced = self._forced_ids(state, before)
+        text = self.token_fsm.forced_text(state, _MAX_FORCED_BYTES)
+        forced = self._encoded(text, before)
         kept: list[int] = []
         left = sum(len(self._spelled[token_id]) for token_id in forced)
+        reserved = _RESERVED_BYTES if len(text) == _MAX_FORCED_BYTES else 0
         # A token that leaves may spell the end of the text, but where one text is left that would be the same.
         leaves = bool(forced) and self.end == "free" and not self.token_fsm.has_one_text(state)
         for token_id in forced:
-            if self._longest(state, leaves) > left or token_id not in self._allowed(state):
+            if left <= reserved or self._longest(state, leaves) > left or token_id not in self._allowed(state):
                 break
+            work.add(_WORK_PER_FORCED)
+            work.check()
             kept.append(token_id)
             left -= int(self._lengths[token_id])
             state = self.token_fsm.next_state(state, token_id)
@@ -193,12 +202,12 @@ class Constraint(Immutable, Policy[int]):
         return self._hints(state, tuple(row.token_ids[-_CONTEXT:]))
 
     def _first_forced(self, state: int, context: tuple[int, ...]) -> int | None:
-        return next(iter(self._forced_ids(state, context)), None)
+        return next(iter(self._encoded(self.token_fsm.forced_text(state, _MAX_FORCED_BYTES), context)), None)
 
-    def _forced_ids(self, state: int, before: Sequence[int]) -> list[int]:
-        """Return the tokenizer's encoding of the text that must follow, up to the last whole character."""
+    def _encoded(self, forced: bytes, before: Sequence[int]) -> list[int]:
+        """Return the tokenizer's encoding of a text that must follow, up to the last whole character."""
         found: list[int] = []
-        for index, part in enumerate(divided(self.token_fsm.forced_text(state))):
+        for index, part in enumerate(divided(forced)):
             if index % 2:
                 found.append(self.token_fsm.vocabulary.special_ids[part.decode()])
             elif text := _whole_characters(part):

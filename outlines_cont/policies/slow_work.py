@@ -2,7 +2,8 @@
 do little of it inside of a step (`bounded`), counted as `fsm` counts its work. What takes more is done by a thread outside of steps
 (`SlowWork`), and its row skips steps until it is done: it keeps its place in the batch, and what it writes is the same.
 
-Eight threads do it for all engines of the process; of what waits, that of the job which has used the least of their time is next.
+Eight threads do it for all engines of the process; of what waits, that of the job which has used the least of their time is next. A
+job that has used `JobBound.most` of work fails.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any, Protocol
 
 import torch
 
+from fsm import BudgetExceeded
 from fsm.process_fork import lock
 from fsm.terms import work
 from fsm.terms.work import WorkLimit
@@ -24,6 +26,7 @@ MAX_STEP_WORK = 4_000
 """The most work of all rows in one step, in steps of 3 to 10 us; the mask of most states takes 30."""
 LEAST_ROW_WORK = 100
 """What each row may do in any case."""
+NO_BOUND = 2**63
 _MAX_THREADS = 8
 _IDLE_SECONDS = 5.0
 
@@ -91,15 +94,36 @@ class _NoFullCollections:
 no_full_collections = _NoFullCollections()
 
 
+class JobBound:
+    """The most work that threads may do for all rows of one job; `most` is set for the whole process, by a server."""
+
+    most = NO_BOUND
+
+    @classmethod
+    def left(cls, account: Account) -> WorkLimit:
+        """Return a context in which more work than is left of a job raises `BudgetExceeded`."""
+
+        def exceeded() -> BudgetExceeded:
+            told = (
+                f"the token masks of one request take more than {cls.most:,} steps of work: {work.HEAVY}. "
+                "Simplify the expression, or raise `max_slow_work`."
+            )
+            return BudgetExceeded(told, "max_slow_work", cls.most)
+
+        return WorkLimit(cls.most - account.slow_work, exceeded)
+
+
 class Account(Protocol):
     """Whose work it is.
 
     Attributes:
         slow_seconds: the time that threads have worked for it.
+        slow_work: their work, as `fsm` counts it.
         is_cancelled: whether nobody waits for it any more.
     """
 
     slow_seconds: float
+    slow_work: int
     is_cancelled: bool
 
 
@@ -131,15 +155,17 @@ class SlowWork:
 
     def run(self) -> None:
         """Do it, unless nobody waits for it; called by a thread."""
-        started = perf_counter()
+        account, started, before = self.account, perf_counter(), work.done()
         try:
-            if not self.account.is_cancelled:
-                with no_full_collections, torch.inference_mode(), work.cancellable(lambda: self.account.is_cancelled):
-                    self._result = self._act()
+            if not account.is_cancelled:
+                with no_full_collections, torch.inference_mode(), work.cancellable(lambda: account.is_cancelled):
+                    with JobBound.left(account):
+                        self._result = self._act()
         except BaseException as error:
             self._error = error
         finally:
-            self.account.slow_seconds += perf_counter() - started
+            account.slow_seconds += perf_counter() - started
+            account.slow_work += work.done() - before
             self._ended.set()
 
 

@@ -32,7 +32,9 @@ from outlines_cont.checks import did_you_mean
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.errors import OptionError
 from outlines_cont.generation.engine_thread import EngineThread, Reading
+from outlines_cont.models.collector import IdleCollections
 from outlines_cont.policies.constraint import KeptConstraints, vocabulary_of_model
+from outlines_cont.policies.slow_work import JobBound
 from outlines_cont.serve.answer import asked_chat, asked_completion
 from outlines_cont.serve.api_error import APIError, ErrorBody, api_error
 from outlines_cont.serve.choice import Answer
@@ -431,8 +433,10 @@ def run(
     warnings.simplefilter("ignore", SchemaWarning)  # of requests; `strict` makes them errors
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     TokenFSM.max_mask_work = limits.max_mask_work
+    JobBound.most = limits.max_slow_work
     sys.setswitchinterval(_SWITCH_SECONDS)
-    with listening, suppress(KeyboardInterrupt):
+    door = app.state.server._door
+    with listening, suppress(KeyboardInterrupt), IdleCollections(lambda: not door.num_inside):
         shown = f"[{host}]" if ":" in host else host
         log.info("serving %r at http://%s:%d/v1, and a page to try it at /", name, shown, listening.getsockname()[1])
         config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=30)

@@ -42,6 +42,7 @@ class ServerLimits:
             has a sixteenth of the memory by default.
         schema: those of compiling a schema.
         max_mask_work: `fsm.TokenFSM.max_mask_work` of the process that `run` serves from.
+        max_slow_work: work for all masks of a request that are made outside of the batch's steps, in that process.
     """
 
     max_requests: int = 256
@@ -56,6 +57,7 @@ class ServerLimits:
     cache_bytes: int | None = None
     schema: Limits = field(default_factory=Limits)
     max_mask_work: int = TokenFSM.max_mask_work
+    max_slow_work: int = 4_000_000
 
 
 @dataclass(frozen=True, slots=True)

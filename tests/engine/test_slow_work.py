@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from fsm.terms import work
 from outlines_cont import continuous, engine_of, generate, policies, samplers
 from outlines_cont.models import from_transformers
 from outlines_cont.policies import slow_work
-from outlines_cont.policies.slow_work import SlowWork, TooLong, bounded
+from outlines_cont.policies.slow_work import JobBound, SlowWork, TooLong, bounded
 from tests.fakes import FakeTokenizer, random_network
 
 SCHEMA = {
@@ -120,7 +121,7 @@ def test_an_error_outside_of_the_step_is_of_its_row_alone(monkeypatch: pytest.Mo
 
 
 class _Job:
-    slow_seconds, is_cancelled = 0.0, False
+    slow_seconds, slow_work, is_cancelled = 0.0, 0, False
 
 
 def test_work_of_a_cancelled_job_is_not_begun_and_the_least_served_job_is_next() -> None:
@@ -176,3 +177,35 @@ def test_every_row_of_a_step_may_do_a_little() -> None:
     with bounded():
         work.add(slow_work.MAX_STEP_WORK)
         work.check()
+
+
+def test_all_masks_of_a_job_together_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(JobBound, "most", 100)
+
+    def make(amount: int) -> str:
+        work.add(amount)
+        work.check()
+        return "made"
+
+    job, other = _Job(), _Job()
+    found = []
+    for account, amount in ((job, 60), (other, 60), (job, 60), (other, 40)):
+        one = SlowWork(partial(make, amount), account)
+        one.wait(30)
+        try:
+            found.append(one.take())
+        except BudgetExceeded as error:
+            found.append((error.limit, error.value))
+    assert found == ["made", "made", ("max_slow_work", 100), "made"]
+    assert (job.slow_work, other.slow_work) == (120, 100)
+
+
+def test_the_plain_walk_of_a_mask_that_takes_too_long_is_cancelled_and_bounded() -> None:
+    token_fsm = fsm.TokenFSM(fsm.regex("x(?=.*a.{4})(?=.*b.{5}).{6,20}"), fsm.Vocabulary([bytes([i]) for i in range(256)], []))
+    token_fsm.max_mask_work = 0
+    state = token_fsm.next_state(token_fsm.initial_state, ord("x"))
+    with pytest.raises(work.Cancelled), work.cancellable(lambda: True):
+        token_fsm.bitmask(state)
+    with pytest.raises(TooLong), work.WorkLimit(20, TooLong):
+        token_fsm.bitmask(state)
+    assert token_fsm.allowed_token_ids(state).size > 90

@@ -6,6 +6,8 @@ import asyncio
 import dataclasses
 import datetime
 import enum
+import random
+import re
 import subprocess
 import sys
 import uuid
@@ -17,6 +19,7 @@ import pytest
 import torch
 
 import fsm
+from fsm import TokenFSM
 from outlines_cont import continuous, generate, models, policies, samplers
 from outlines_cont.errors import (
     ContextLengthError,
@@ -143,6 +146,37 @@ def test_forced_text_goes_in_as_one_chunk_and_can_be_switched_off() -> None:
     assert forced.sampled_tokens <= 2
     assert sampled.forced_tokens == 0
     assert forced.forwards < sampled.forwards
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_long_forced_text_goes_in_by_kilobytes_with_the_tokens_of_the_whole(seed: int) -> None:
+    rng = random.Random(seed)
+    words = ["forever", "é", "a", "the blue", "12", "\n", "naïve 🙂", "x" * 12]
+    text = " ".join(rng.choice(words) for _ in range(600))[: rng.randrange(1_100, 2_000)]
+    model = models.tiny()
+    write = continuous(generate.regex(model, f"{re.escape(text)}[0-9]"))
+    with model.meter() as meter:
+        state = write("a: ", max_tokens=4_000)
+    before = model.tokenizer.encode("a: ")
+    expected = model.tokenizer.encode_inside(text, before)
+    found = list(state.rows[0][0].token_ids[len(before) :])
+    assert str(state)[:-1] == "a: " + text
+    assert found[: len(expected) - 8] == expected[:-8]
+    assert meter.forwards <= 12
+
+
+def test_a_step_reads_a_small_part_of_a_forced_text_of_a_megabyte(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, next_state = [0], TokenFSM.next_state
+
+    def counted(token_fsm: TokenFSM, state: int, token_id: int) -> int:
+        read[0] += 1
+        return next_state(token_fsm, state, token_id)
+
+    monkeypatch.setattr(TokenFSM, "next_state", counted)
+    for end in ("eos", "free"):
+        state = continuous(generate.regex(models.tiny(), "(a{1000}){1000}", end=end))("a", max_tokens=16)
+        assert (state.finish_reasons, len(str(state)) > 16) == ([["length"]], True)
+        assert read[0] < 8_000
 
 
 def test_a_piece_that_was_cut_is_an_error_for_a_constraint_and_a_value_for_text() -> None:
