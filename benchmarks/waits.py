@@ -77,8 +77,8 @@ def _terminals(depth: int) -> str:
 
 def heavy() -> dict[str, tuple[str, dict[str, Any]]]:
     """Return the requests by name, each with its path."""
-    tools = [{"type": "function", "function": {"name": f"t{i}", "parameters": {"type": "object", "properties": {f"p{i}": {"type": "string"}}}}}
-             for i in range(3_000)]  # fmt: skip
+    forms = [{"type": "object", "properties": {f"p{i}": {"type": "string"}}} for i in range(3_000)]
+    tools = [{"type": "function", "function": {"name": f"t{i}", "parameters": form}} for i, form in enumerate(forms)]
     return {
         "nothing else": _text(max_tokens=1),
         "lookaheads": _regex(r"(?=.*a.{12})(?=.*b.{13})(?=.*c.{14})(?=.*d.{11})(?=.*e.{10}).*"),

@@ -158,9 +158,9 @@ class SlowWork:
         account, started, before = self.account, perf_counter(), work.done()
         try:
             if not account.is_cancelled:
-                with no_full_collections, torch.inference_mode(), work.cancellable(lambda: account.is_cancelled):
-                    with JobBound.left(account):
-                        self._result = self._act()
+                cancellable = work.cancellable(lambda: account.is_cancelled)
+                with no_full_collections, torch.inference_mode(), cancellable, JobBound.left(account):
+                    self._result = self._act()
         except BaseException as error:
             self._error = error
         finally:
