@@ -101,7 +101,7 @@ class DraftRows:
         at, kv = self._index(memory), self._batch
         common = min(memory.num_common(token_ids), kv.lengths[at])
         if common < kv.lengths[at]:
-            kv.rewind(at, common)
+            kv.rewind({at: common})
         memory.token_ids, memory.num_same = [*token_ids[:common]], common
 
     def feed(self, wanted: Sequence[tuple[FedIds, Sequence[int]]], counts: Meter) -> list[torch.Tensor | None]:

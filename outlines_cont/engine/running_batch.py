@@ -272,13 +272,19 @@ class RunningBatch:
 
     def _align(self, sequences: Sequence[Row | NegativeSequence], kv: AnyBatch) -> bool:
         """Cut sequences and KV cache to common lengths, as rows may be rewound, keys and values evicted; return whether any differed."""
-        if [one.feed.cached + one.feed.expected.num_fed for one in sequences] == kv.lengths:
+        lengths = kv.lengths
+        if [one.feed.cached + one.feed.expected.num_fed for one in sequences] == lengths:
             return False
-        for i, one in enumerate(sequences):
-            one.lose(kv.lengths[i])
-            if one.feed.held < kv.lengths[i]:
-                kv.rewind(i, one.feed.held)
-                one.lose(kv.lengths[i])
+        rewound: dict[int, int] = {}
+        for i, (one, length) in enumerate(zip(sequences, lengths, strict=True)):
+            one.lose(length)
+            if one.feed.held < length:
+                rewound[i] = one.feed.held
+        if rewound:
+            kv.rewind(rewound)
+            lengths = kv.lengths  # where a cache cannot be cut at an index, it is shorter
+            for i in rewound:
+                sequences[i].lose(lengths[i])
         return True
 
     def _score(self, logits: torch.Tensor, columns: Sequence[dict[int, int]]) -> None:

@@ -6,7 +6,7 @@ For models that count columns, not positions (sliding windows, ALiBi), a copy re
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import lt
@@ -147,19 +147,20 @@ class KVBatch:
         """Let the tails, which are empty, have this number of columns and no spare ones, as there is no room for these."""
         self._tails.buffer.num_exact = num_columns
 
-    def rewind(self, row: int, length: int) -> None:
-        """Remove the tokens of `row` from index `length` on: mask them, or set the batch up anew where `length` is in the head."""
-        tail = length - self._head_lengths[row]
-        if tail < 0:
+    def rewind(self, lengths: Mapping[int, int]) -> None:
+        """Remove the tokens of some rows from an index on: mask them, or set the batch up anew where one of these is in a head."""
+        if any(length < self._head_lengths[row] for row, length in lengths.items()):
             shares = self.release_all()
-            share = shares[row]
-            shares[row] = share[:length] if share is not None and length else None
+            for row, length in lengths.items():
+                share = shares[row]
+                shares[row] = share[:length] if share is not None and length else None
             self._open(shares)
             return
         mask = self.mask.copy()
-        mask[row, np.flatnonzero(mask[row])[tail:]] = False
+        for row, length in lengths.items():
+            tail = self._tail_lengths[row] = length - self._head_lengths[row]
+            mask[row, np.flatnonzero(mask[row])[tail:]] = False
         self._set_mask(mask)
-        self._tail_lengths[row] = tail
         self._tidy()
 
     def release(self, rows: Sequence[int]) -> list[RowKV | None]:

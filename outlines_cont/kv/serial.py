@@ -9,7 +9,7 @@ A snapshot is the whole cache of a row, copied to continue. The layout is read f
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -89,8 +89,9 @@ class RecurrentBatch:
         self._length = stop
         return Fed(logits, [{column: at for at, column in enumerate(sorted(columns))}])
 
-    def rewind(self, row: int, length: int) -> None:
-        """Restore the last snapshot of at most `length` tokens; the caller feeds those after `lengths` again."""
+    def rewind(self, lengths: Mapping[int, int]) -> None:
+        """Restore the last snapshot of at most so many tokens of the row 0; the caller feeds those after `lengths` again."""
+        (length,) = lengths.values()
         self._snapshots = _up_to(self._snapshots, length)
         self._restore()
 
@@ -127,9 +128,10 @@ class SerialBatch:
         logits = torch.nn.utils.rnn.pad_sequence(lines, batch_first=True)
         return Fed(logits, [one.columns[0] if one is not None else {} for one in fed], num_forwards=len(found))
 
-    def rewind(self, row: int, length: int) -> None:
-        """Remove the tokens of one sequence from index `length` on; see the batches for what must be fed again."""
-        self._batches[row].rewind(0, length)
+    def rewind(self, lengths: Mapping[int, int]) -> None:
+        """Remove the tokens of some sequences from an index on; see the batches for what must be fed again."""
+        for row, length in lengths.items():
+            self._batches[row].rewind({0: length})
 
     def release_all(self) -> list[RowKV | None]:
         """Return the keys and values, or snapshots, of all sequences; the batch cannot be used afterwards."""

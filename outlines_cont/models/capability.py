@@ -305,7 +305,7 @@ def _cut_and_forked(model: _Probed, ids: Sequence[list[int]]) -> torch.Tensor:
     long, short, *ends = ids
     batch = KVBatch(cast(LanguageModel, model), [None] * 2, sharing=Sharing(1, 1) if model.can_branch else None)
     got = _last_logits(batch, [long[:9], short[:5]]) + _last_logits(batch, [long[9:12], short[5:6]])
-    batch.rewind(0, 10)
+    batch.rewind({0: 10})
     got += _last_logits(batch, [long[10:11], short[6:]])
     batch.keep([0, 1, 0])
     got += _last_logits(batch, ends) + _last_logits(batch, [end[:1] for end in ends])

@@ -21,19 +21,21 @@ from tests.fakes import FAMILIES, VOCAB_SIZE, fresh_model, random_model
 from tests.oracle import assert_close, next_logits
 
 _CHUNKS = st.lists(st.lists(st.integers(3, VOCAB_SIZE - 6), max_size=11), min_size=3, max_size=3).filter(any)
+_BACK = st.dictionaries(st.integers(0, 2), st.integers(0, 6), min_size=1)  # which rows, how far
 
 
 @settings(max_examples=10, deadline=None)
-@given(st.sampled_from(FAMILIES), st.lists(st.tuples(_CHUNKS, st.integers(0, 2), st.integers(0, 6)), min_size=2, max_size=4))
-def test_logits_are_those_of_each_row_alone(family: str, rounds: list[tuple[list[list[int]], int, int]]) -> None:
+@given(st.sampled_from(FAMILIES), st.lists(st.tuples(_CHUNKS, _BACK), min_size=2, max_size=4))
+def test_logits_are_those_of_each_row_alone(family: str, rounds: list[tuple[list[list[int]], dict[int, int]]]) -> None:
     model = random_model(family)
     rows: list[list[int]] = [[3], [4, 5], [6]]
     batch = KVBatch(model, [None] * 3)
     batch.feed(rows, [[0], [], []])
-    for chunks, rewound, back in rounds:
-        keep = max(len(rows[rewound]) - back, 1)
-        del rows[rewound][keep:]
-        batch.rewind(rewound, keep)
+    for chunks, rewound in rounds:
+        kept = {row: max(len(rows[row]) - back, 1) for row, back in rewound.items()}
+        for row, length in kept.items():
+            del rows[row][length:]
+        batch.rewind(kept)
         _feed_and_compare(model, batch, rows, chunks)
     assert [len(row) for row in rows] == batch.lengths
 
@@ -70,11 +72,13 @@ def test_rows_cut_forked_stacked_and_continued_have_the_logits_of_a_fresh_run(
         assert batch.lengths == [len(row) for row in rows]
         _feed_and_compare(model, batch, rows, chunks[: len(rows)])
         back = kept[0] * 4
-        rewound = back % len(rows)
-        del rows[rewound][max(len(rows[rewound]) - back, 1) :]
-        if len(rows[rewound]) < batch.lengths[rewound]:
+        rewound = {row % len(rows) for row in range(back, back + 1 + len(kept) // 2)}
+        for row in rewound:
+            del rows[row][max(len(rows[row]) - back, 1) :]
+        shorter = {row: len(rows[row]) for row in rewound if len(rows[row]) < batch.lengths[row]}
+        if shorter:
             # Back into what the row shares with others, too.
-            batch.rewind(rewound, len(rows[rewound]))
+            batch.rewind(shorter)
         assert batch.lengths == [len(row) for row in rows]
         kept = [row % len(rows) for row in kept]
         kept = sorted({*kept}) if len(kept) % 2 else kept  # rows that end, or rows that fork and move

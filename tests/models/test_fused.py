@@ -120,7 +120,7 @@ def test_rows_fed_cut_and_forked_have_the_logits_of_transformers(
     for chunks, cut, back in rounds:
         stop = max(len(rows[cut]) - back, 1)
         del rows[cut][stop:]
-        batch.rewind(cut, stop)
+        batch.rewind({cut: stop})
         _feed_and_compare(model, batch, rows, chunks)
     batch.keep(kept)
     rows = [list(rows[row]) for row in kept]
