@@ -16,6 +16,8 @@ from outlines_cont.cli.options import SchemaOptions
 from outlines_cont.generation.options import named_lengths
 from outlines_cont.pipelines.record_schema import load_schema
 
+_ANY_WIDTH = 100_000
+
 
 def describe(options: SchemaOptions) -> None:
     """Print the description of a schema, and write a picture of its automaton if there is a file for it."""
@@ -24,22 +26,29 @@ def describe(options: SchemaOptions) -> None:
         expression = fsm.json_schema(schema, strict=options.strict, key_order="any" if options.any_order else "schema")
     text = shortest_text(expression.node)
     size = _size(expression, text or b"")
-    console, table = Console(highlight=False, markup=False), Table("keyword", "where", "enforced", box=None)
+    console, table = (
+        Console(highlight=False, markup=False),
+        Table("keyword", "where", "enforced", box=None),
+    )
+    if not console.is_terminal:
+        console.width = _ANY_WIDTH  # so that a file or a pipe gets whole pointers
     for keyword in expression.report:
         table.add_row(keyword.keyword, keyword.pointer, keyword.level)
     console.print(table)
     for keyword in expression.report:
         if keyword.note and keyword.level != "checked":
-            console.print(f"{keyword.level}: {keyword.pointer}: {keyword.note}")
+            console.print(f"{keyword.level}: {keyword.pointer}: {keyword.note}", soft_wrap=True)
     for check in expression.checks:
-        console.print(f"checked: {check}")
+        console.print(f"checked: {check}", soft_wrap=True)
     if expression.report.unbounded:
         console.print(f"any length: {named_lengths(expression.report.unbounded)}", soft_wrap=True)
     console.print(size)
     if text is None:
         console.print("no short example was found")
     else:
-        console.print(f"example: {text.decode()}{'' if expression.accepts(text) else '  (fails a check)'}")
+        console.print(
+            f"example: {text.decode()}{'' if expression.accepts(text) else '  (fails a check)'}", soft_wrap=True
+        )
     if options.draw is not None:
         write_picture(fsm.draw(expression), options.draw)
 

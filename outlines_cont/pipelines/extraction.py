@@ -34,9 +34,11 @@ from outlines_cont.pipelines.output import (
     WriteLine,
     check_output,
     file_output,
+    keep_settings,
     lines_path,
     match_done,
-    packed_settings,
+    match_table,
+    shown_settings,
     signed_line,
     stream_output,
     table_output,
@@ -135,9 +137,10 @@ class Extraction:
     tally: Tally = field(init=False)
     _lines: Path | None = field(init=False, default=None)
     _digest: str = field(init=False)
-    _packed: str = field(init=False)  # the settings, for the first line of the output
+    _shown: dict[str, str] = field(init=False)  # the settings, for the error of a run that has others
     _rows: Iterator[InputRow] = field(init=False)
     _keep: int | None = field(init=False, default=None)  # the bytes of the output that stay
+    _is_complete: bool = field(init=False, default=False)  # a table that an earlier run has finished
 
     def __post_init__(self) -> None:
         source, output = self.source, self.output
@@ -155,11 +158,19 @@ class Extraction:
             check_columns(columns, self.needed, _MESSAGE)
             check_columns(columns, [self.gold] if self.gold is not None else [], _GOLD)
         self._digest = digest_of(repr([self.settings, self.keep_text, self.details]).encode())
-        self._packed = packed_settings({**self.named, "keep_text": self.keep_text, "details": self.details})
+        self._shown = shown_settings({**self.named, "keep_text": self.keep_text, "details": self.details})
         self._rows = iter(source)
         if self._lines is not None and self._lines.exists():
-            done = match_done(self._lines, self._rows, self._digest, self._packed) if self.resume else (0, 0, 0)
+            done = match_done(self._lines, self._rows, self._digest, self._shown) if self.resume else (0, 0, 0)
             self.tally.skipped, self.tally.failed, self._keep = done
+        elif self.resume and isinstance(output, Path) and output.exists():
+            if self.report is not None or self.save_calibration is not None:
+                raise SetupError(
+                    "expected a table that is not complete for --report or --save-calibration, which are made from its lines, but "
+                    f"{str(output)!r} is. Pass `overwrite=True` (--overwrite) to make all anew."
+                )
+            self.tally.skipped, self.tally.failed = match_table(output, self._rows, self._digest)
+            self._is_complete = True
 
     def run(self, load: Callable[[], Any], show: ShowValue | None = None) -> Generator[Tally, None, None]:
         """Load the model, write row by row, and yield the tally after each; show the records while they are written.
@@ -170,6 +181,8 @@ class Extraction:
         Raises:
             InputError: the input cannot be read to its end; the rows before are written.
         """
+        if self._is_complete:
+            return
         first = next(self._rows, None)
         runner: Outcomes | None = None
         if first is not None:
@@ -177,6 +190,8 @@ class Extraction:
             runner = load() if self.workers is None else RayWorkers(load, self.workers)
             self.tally.loading_seconds = monotonic() - started
         with self._opened() as write:
+            if self._lines is not None and not self.tally.skipped:
+                keep_settings(self._lines, self._shown)
             if first is not None and runner is not None:
                 for row, outcome in self._ended(chain([first], self._rows), runner, show):
                     write(self._line(row, outcome))
@@ -226,8 +241,7 @@ class Extraction:
 
     def _line(self, row: InputRow, outcome: Outcome) -> bytes:
         fields = {name: value for name, value in row.fields.items() if self.keep_text or name != self.text_field}
-        packed = "" if self.tally.skipped + self.tally.rows else f"-{self._packed}"
-        fields |= {"_line": row.line, "_digest": f"{row.digest}-{self._digest}{packed}"}
+        fields |= {"_line": row.line, "_digest": f"{row.digest}-{self._digest}"}
         if self.details:
             fields["_details"] = _details(outcome, self.calibration)
         if outcome.failure is None:
@@ -261,11 +275,6 @@ def check_destination(path: Path, source: Path | None, *, resume: bool, overwrit
         return
     if path.suffix.lower() == ".parquet":
         pyarrow()
-    if resume and path.exists() and not lines.exists():
-        raise SetupError(
-            f"the table {str(path)!r} is complete. To continue it when the input has grown, write to a .jsonl file; to make it "
-            "anew, pass `overwrite=True` (--overwrite)."
-        )
     check_output(lines, None, resume=resume, overwrite=overwrite)
 
 

@@ -1,6 +1,7 @@
 """`file_output`: JSON lines written to a file without buffering, which is locked; after an exception an incomplete line is truncated.
 `check_output` refuses a path in advance; to resume, `match_done` compares an earlier output with the input and settings, and each line with
-the digest of itself that `signed_line` gave it, and counts the bytes of its whole lines. `stream_output` writes to a stream.
+the digest of itself that `signed_line` gave it, and counts the bytes of its whole lines; `match_table` does so with a finished table.
+`stream_output` writes to a stream.
 
 `table_output`: output as CSV or Parquet: rows are first written to `NAME.part.jsonl`, which can be resumed; after the last row the table
 is made from it in two passes (columns and types, then values) and renamed to its final name (atomic). Records in Parquet have the type of
@@ -13,10 +14,8 @@ import csv
 import json
 import os
 import stat
-import zlib
-from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from io import FileIO, IOBase
 from itertools import islice
@@ -35,7 +34,6 @@ except ImportError:  # on Windows; two runs that write one file are not noticed 
 
 LINES_SUFFIXES = (".jsonl", ".ndjson")
 _MAX_SHOWN = 120  # characters of a setting
-_MAX_BYTES = 100_000  # of all settings
 
 WriteLine = Callable[[bytes], None]
 """Writes one line, its line end included."""
@@ -162,38 +160,45 @@ def check_suffix(path: Path, suffixes: Sequence[str] = LINES_SUFFIXES) -> None:
         raise SetupError(f"expected an output whose name ends in {listed(suffixes)}, got {str(path)!r}")
 
 
-def packed_settings(settings: Mapping[str, Any]) -> str:
-    """Return settings as a text without `-` for the `_digest` of a first line; a long value has a digest in place of its end."""
+def shown_settings(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Return those settings that are set, by name, as texts for an error; a long one has a digest in place of its end."""
     found = {}
     for name, value in settings.items():
         text = repr(value)
         if value is not None and value is not False and value not in ("", []):
             is_long = len(text) > _MAX_SHOWN
             found[name] = f"{text[:_MAX_SHOWN]}... ({digest_of(text.encode('utf-8', 'replace'))})" if is_long else text
-    return b64encode(zlib.compress(json.dumps(found).encode(), 9)).decode()
+    return found
 
 
-def _unpacked(packed: str) -> dict[str, str]:
-    """Return what `packed_settings` was made of; nothing for what it did not make."""
+def settings_path(lines: Path) -> Path:
+    """Return the hidden file beside an output that has the settings of its run, for the error of a run that has others."""
+    return lines.with_name(f".{lines.name}.settings.json")
+
+
+def keep_settings(lines: Path, shown: Mapping[str, str]) -> None:
+    """Write the settings of a run beside its output; where that cannot be, an error will not name them."""
+    with suppress(OSError):
+        settings_path(lines).write_text(json.dumps(shown, indent=1) + "\n", encoding="utf-8")
+
+
+def _differences(lines: Path, now: Mapping[str, str]) -> str:
+    """Return which settings differ from those that `keep_settings` has kept, and how; an empty text where there are none."""
     try:
-        found = json.loads(zlib.decompressobj().decompress(b64decode(packed), _MAX_BYTES))
-    except (ValueError, zlib.error):
-        return {}
-    return found if isinstance(found, dict) else {}
+        before = json.loads(settings_path(lines).read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return ""
+    if not isinstance(before, dict):
+        return ""
+    names = [name for name in {**before, **now} if before.get(name) != now.get(name)]
+    shown = [f"`{name}` was {before.get(name, 'not set')}, and is {now.get(name, 'not set')}" for name in names]
+    return f": {'; '.join(shown)}" if shown else ""
 
 
-def _differences(old: str, new: str) -> str:
-    """Return which packed settings differ, and how; an empty text where there are no old ones, as in outputs of earlier versions."""
-    before, after = _unpacked(old), _unpacked(new)
-    names = [name for name in before | after if before.get(name) != after.get(name)]
-    shown = [f"`{name}` was {before.get(name, 'not set')}, and is {after.get(name, 'not set')}" for name in names]
-    return f": {'; '.join(shown)}" if before and shown else ""
-
-
-def match_done(path: Path, rows: Iterator[InputRow], settings: str, packed: str) -> tuple[int, int, int]:
+def match_done(path: Path, rows: Iterator[InputRow], settings: str, shown: Mapping[str, str]) -> tuple[int, int, int]:
     """Take the rows of the input that the output `path` of an earlier run has, and count them.
 
-    `settings` is the digest of those of this run, `packed` their `packed_settings`.
+    `settings` is the digest of those of this run, `shown` their `shown_settings`.
 
     Returns:
         The number of rows, the number of those with an error, and the bytes of their lines; any bytes after these are an unfinished line.
@@ -202,7 +207,7 @@ def match_done(path: Path, rows: Iterator[InputRow], settings: str, packed: str)
         SetupError: the file is not such an output, one of its lines was edited, its input or the settings have changed since, or another
             run is writing it.
     """
-    done, failed, size, before = 0, 0, 0, ""
+    done, failed, size = 0, 0, 0
     with path.open("r+b") as file:
         _lock(file, path)
         for number, line in enumerate(file, start=1):
@@ -211,31 +216,87 @@ def match_done(path: Path, rows: Iterator[InputRow], settings: str, packed: str)
             where = f"line {number} of {str(path)!r}"
             fields = _line_fields(line, where)
             row = next(rows, None)
-            digest, old_settings, rest = f"{fields['_digest']}--".split("-", 2)
-            before = rest.removesuffix("--").rpartition("-")[0] if number == 1 else before
-            wrong = ""
-            if row is None:
-                wrong = (
-                    f"expected an input with at least {number} rows, as many as the output has, got {done}: {where} is beyond its end. "
-                    "Give the same input as before"
-                )
-            elif digest != row.digest or fields.get("_line") != row.line:
-                wrong = (
-                    f"expected the input that the output was made of, but line {row.line} of the input is not what {where} was made of. "
-                    "Give the same input as before"
-                )
-            elif old_settings != settings:
-                told = f"was made with others{_differences(before, packed)}"
-                wrong = (
-                    f"expected the schema, model, prompt and options that the output was made with, but {where} {told}. "
-                    "Give the same ones, name another file"
-                )
-            elif line != signed_line({**fields, "_digest": fields["_digest"].rpartition("-")[0]}):
-                wrong = f"expected lines as a run has written them, but {where} was edited, or is of an earlier version. Restore it"
-            if wrong:
-                raise SetupError(f"{wrong}, or start again with `overwrite=True` (--overwrite).")
+            _check_row(fields, row, number, where, settings, lambda: _differences(path, shown))
+            if line != signed_line({**fields, "_digest": fields["_digest"].rpartition("-")[0]}):
+                told = f"expected lines as a run has written them, but {where} was edited, or is of an earlier version. Restore it"
+                raise SetupError(f"{told}, {_AGAIN}")
             done, failed, size = done + 1, failed + ("error" in fields), size + len(line)
     return done, failed, size
+
+
+def match_table(path: Path, rows: Iterator[InputRow], settings: str) -> tuple[int, int]:
+    """Check that a table is what this input and these settings give, and return how many rows it has, and how many of them failed.
+
+    Raises:
+        SetupError: it is not, or the input has more rows by now.
+    """
+    done = failed = 0
+    for fields in _table_rows(path):
+        done += 1
+        where = f"row {done} of {str(path)!r}"
+        _check_row(fields, next(rows, None), done, where, settings, lambda: "")
+        failed += bool(fields.get("error"))
+    more = next(rows, None)
+    if more is not None:
+        raise SetupError(
+            f"the table {str(path)!r} is complete, and the input has grown: its line {more.line} is not in the table. To continue an "
+            "output when the input grows, write to a .jsonl file; to make the table anew, pass `overwrite=True` (--overwrite)."
+        )
+    return done, failed
+
+
+def _table_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    """Yield `_digest`, `_line` and `error` of the rows of a table."""
+    wrong = SetupError(
+        f"expected a table of an earlier run to continue, but {str(path)!r} is none. Name another file, {_AGAIN}"
+    )
+    try:
+        if path.suffix.lower() == ".csv":
+            with path.open(encoding="utf-8", newline="") as file:
+                for row in csv.DictReader(file):
+                    yield {**row, "_line": int(row.get("_line") or -1), "_digest": row.get("_digest") or ""}
+        else:
+            table = pyarrow().parquet.ParquetFile(path)
+            names = [name for name in ("_digest", "_line", "error") if name in table.schema_arrow.names]
+            if "_digest" not in names:
+                raise wrong
+            for batch in table.iter_batches(columns=names):
+                yield from batch.to_pylist()
+    except (OSError, ValueError, csv.Error) as error:  # those of pyarrow are of `ValueError`
+        raise wrong from error
+
+
+_AGAIN = "or start again with `overwrite=True` (--overwrite)."
+
+
+def _check_row(
+    fields: Mapping[str, Any],
+    row: InputRow | None,
+    number: int,
+    where: str,
+    settings: str,
+    differences: Callable[[], str],
+) -> None:
+    """Raise `SetupError` unless a row of an output was made of a row of the input with these settings."""
+    digest, old_settings, _ = f"{fields['_digest']}--".split("-", 2)
+    wrong = ""
+    if row is None:
+        wrong = (
+            f"expected an input with at least {number} rows, as many as the output has, got {number - 1}: {where} is beyond its end. "
+            "Give the same input as before"
+        )
+    elif digest != row.digest or fields.get("_line") != row.line:
+        wrong = (
+            f"expected the input that the output was made of, but line {row.line} of the input is not what {where} was made of. "
+            "Give the same input as before"
+        )
+    elif old_settings != settings:
+        wrong = (
+            "expected the schema, model, prompt and options that the output was made with, but "
+            f"{where} was made with others{differences()}. Give the same ones, name another file"
+        )
+    if wrong:
+        raise SetupError(f"{wrong}, {_AGAIN}")
 
 
 def _line_fields(line: bytes, where: str) -> dict[str, Any]:
@@ -282,13 +343,12 @@ def table_output(path: Path, keep: int | None, shape: Shape | None = None) -> It
                 "--resume tries again."
             ) from error
     lines.unlink()
+    settings_path(lines).unlink(missing_ok=True)
 
 
 def _rows(lines: Path) -> Iterator[dict[str, Any]]:
     with lines.open("rb") as file:
-        for row in map(json.loads, file):
-            parts = row["_digest"].split("-")
-            yield {**row, "_digest": "-".join([*parts[:2], parts[-1]])}  # a table is not resumed: no settings
+        yield from map(json.loads, file)
 
 
 def _write_csv(lines: Path, path: Path) -> None:

@@ -17,6 +17,7 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -40,11 +41,17 @@ _PARQUET = "reading and writing Parquet needs pyarrow: `pip install 'outlines-co
 
 @contextmanager
 def csv_reader(file: BinaryIO) -> Iterator[Any]:
-    """Yield a reader of a CSV file in UTF-8; the file is left open."""
+    """Yield a reader of a CSV file in UTF-8; the file is left open.
+
+    Cells are separated by commas; by semicolons or tabs, as spreadsheets write them in many countries, where the first line has such and no
+    comma.
+    """
     csv.field_size_limit(_MAX_CELL)
     text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="surrogateescape", newline="")
     try:
-        yield csv.reader(text)
+        first = text.readline()
+        delimiter = next((one for one in ",;\t" if one in first), ",")
+        yield csv.reader(chain([first] if first else [], text), delimiter=delimiter)
     finally:
         text.detach()
 

@@ -20,7 +20,7 @@ from outlines_cont.cli.growing import summary
 from outlines_cont.pipelines import InputError, SetupError
 from outlines_cont.pipelines.extraction import Tally
 from outlines_cont.pipelines.outcome import InputFormat
-from outlines_cont.pipelines.reading import STDIN, RowSource
+from outlines_cont.pipelines.reading import STDIN, RowSource, csv_rows
 from tests.stand_in import extracted, extraction
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
@@ -67,6 +67,14 @@ def test_a_row_of_csv_that_cannot_be_used_fails_alone() -> None:
     ]
 
 
+@pytest.mark.parametrize("separator", [";", "\t"])
+def test_other_separators_are_told_by_the_first_line(separator: str) -> None:
+    text = f'id{separator}text\n1{separator}"a, b"\n2{separator}"c\nd"\n'
+    found = [row.fields for row in csv_rows(io.BytesIO(text.encode()))]
+    assert found == [{"id": "1", "text": "a, b"}, {"id": "2", "text": "c\nd"}]
+    assert [row.fields for row in csv_rows(io.BytesIO(b"a,b;c\n1,2;3\n"))] == [{"a": "1", "b;c": "2;3"}]
+
+
 @pytest.mark.parametrize(
     ("header", "message"),
     [("", "names its columns, got an empty file"), ("a,b,a", "'a' twice"), ("text,record", "without the column 'record'")],
@@ -97,8 +105,7 @@ def test_csv_goes_to_lines_and_to_csv(folder: Path) -> None:
     assert [row["n"] for row in rows] == [str(lines[0]["record"]["n"]), str(lines[1]["record"]["n"]), ""]
     assert [row["tags"] for row in rows] == ['["a", null]', '["a", null]', ""]
     assert [row["error"] for row in rows] == ["", "", "ValueError: no, thanks"]
-    digests = [line["_digest"].split("-") for line in lines]
-    assert [row["_digest"] for row in rows] == [f"{of_row}-{settings}-{of_line}" for of_row, settings, *_, of_line in digests]
+    assert [row["_digest"] for row in rows] == [line["_digest"] for line in lines]
     assert sorted(path.name for path in folder.iterdir()) == ["in.csv", "out.csv", "s.json"]
 
 
@@ -184,8 +191,17 @@ def test_a_table_that_was_interrupted_is_gone_on_with(folder: Path, name: str, m
     assert len(asked) == 1
     assert (folder / name).read_bytes() == (folder / f"whole-{name}").read_bytes()
     assert not (folder / f"{name}.part.jsonl").exists()
-    with pytest.raises(SetupError, match="is complete"):
-        extract(output=Path(name), resume=True)
+    extract(output=Path(name), resume=True)  # nothing is left to do
+    assert len(asked) == 1
+    assert (folder / name).read_bytes() == (folder / f"whole-{name}").read_bytes()
+    for change, message in ((b"x", "line 2 of the input is not what row 1"), (b"", "is complete, and the input has grown: its line")):
+        before = (folder / "in.csv").read_bytes()
+        (folder / "in.csv").write_bytes(before.replace(b"two", b"two" + change, 1) + (b"" if change else b"more,,\n"))
+        with pytest.raises(SetupError, match=message):
+            extract(output=Path(name), resume=True)
+        (folder / "in.csv").write_bytes(before)
+    with pytest.raises(SetupError, match="row 1 of '.*' was made with others. Give"):
+        extract(output=Path(name), resume=True, seed=5)
     with pytest.raises(SetupError, match="exists"):
         extract(output=Path(name))
     extract(output=Path(name), overwrite=True)
