@@ -15,7 +15,7 @@ from outlines_cont.errors import UnsupportedModel
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-NEWEST_TESTED = {"transformers": (5, 24), "torch": (2, 13)}
+NEWEST_TESTED = {"transformers": (5, 24), "torch": (2, 15)}
 """The newest major and minor version of each package with which the tests pass. The lowest stand in `pyproject.toml`."""
 
 _CACHE_ARGUMENTS = ("past_key_values", "cache", "cache_params")

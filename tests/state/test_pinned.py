@@ -17,6 +17,7 @@ import transformers
 from outlines_cont import BatchedExecutor, SequenceState, continuous, generate, models, samplers
 from outlines_cont.errors import NotRecomputable, OptionError, StateFileError
 from outlines_cont.models import HuggingFaceModel
+from outlines_cont.models.versions import cache_argument
 from tests.fakes import FakeTokenizer, random_network
 from tests.oracle import assert_close
 
@@ -56,7 +57,9 @@ class Plain:
         """The cache of the first `count` tokens."""
         cache = transformers.DynamicCache()
         with torch.no_grad():
-            self.network(inputs_embeds=self.embeds(self.ids, len(self.ids))[:, :count], past_key_values=cache, use_cache=True)
+            self.network(
+                inputs_embeds=self.embeds(self.ids, len(self.ids))[:, :count], use_cache=True, **{cache_argument(self.network): cache}
+            )
         return cache
 
     def state(self, count: int | None = None, **options: object) -> SequenceState:
@@ -103,7 +106,7 @@ def test_the_end_of_an_image_is_found_in_any_part_of_a_long_text(length: int, at
         embeds[0, at : at + size] += 0.1
         cache = transformers.DynamicCache()
         with torch.no_grad():
-            network(inputs_embeds=embeds, past_key_values=cache, use_cache=True)
+            network(inputs_embeds=embeds, use_cache=True, **{cache_argument(network): cache})
         with model.meter() as meter:
             state = SequenceState.from_cache(model, ids, cache)
         assert (at + size if size else 0) == int(state.pinned)
@@ -222,7 +225,7 @@ def test_keys_that_depend_on_the_length_are_pinned_as_they_cannot_be_compared() 
     assert not model.can_reuse
     ids, cache = torch.tensor([[3, 4, 5, 6, 7]]), transformers.DynamicCache()
     with torch.no_grad():
-        model.hugging_face(ids, past_key_values=cache)
+        model.hugging_face(ids, **{model.cache_argument: cache})
     assert SequenceState.from_cache(model, ids, cache).pinned.tolist() == [[4]]
     assert SequenceState.from_cache(model, ids, cache, recomputable=True).pinned.tolist() == [[0]]
 
