@@ -69,6 +69,7 @@ _NO_SCHEMA = (
     PydanticSerializationError,
     CoreSchemaError,
 )
+_MAX_EXACT = 2**53
 _STR_OF_CONFIG = ("min_length", "max_length", "strip_whitespace", "to_lower", "to_upper")
 _NUMBER_FORMATS = frozenset({"int32", "int64", "float", "double"})
 _NO_FUNCTION = {"type": "any"}
@@ -351,6 +352,13 @@ class _Generator(GenerateJsonSchema):
             found["pattern"] = for_both_engines(found["pattern"])
         return self._checked(schema, "a string that is changed first", found) if is_changed else found
 
+    def float_schema(self, schema: Any) -> dict[str, Any]:
+        """A float; whole multiples are those below 2^53, as pydantic divides the double that is read."""
+        found = super().float_schema(schema)
+        if schema.get("multiple_of"):
+            found = {"allOf": [found, {"minimum": -_MAX_EXACT, "maximum": _MAX_EXACT}]}
+        return found
+
     def enum_schema(self, schema: Any) -> dict[str, Any]:
         """An Enum of scalars."""
         if not all(isinstance(member.value, _SCALARS) for member in schema["members"]):
@@ -500,9 +508,39 @@ class _Generator(GenerateJsonSchema):
             function = given.get("function") if isinstance(given, dict) else None
             name = getattr(function, "__name__", "")
             if name in _FUNCTIONS and function.__module__.startswith("pydantic.") and not _has_own_schema(schema):
-                return _FUNCTIONS[name](self, schema)
+                return self._generated(schema, _FUNCTIONS[name])
             inner = inner.get("schema", _NO_FUNCTION)
-        return super().generate_inner(schema)
+        found = super().generate_inner(schema)
+        text = self._text_inside(schema)
+        if text is not None and not _has_own_schema(schema):
+            bounds: dict[str, Any] = super().generate_inner(text)
+            more = {key: value for key, value in bounds.items() if found.get(key) != value}
+            # Not always `allOf`: pydantic adds the format of a path to what this returns.
+            return found | more if not found.keys() & more.keys() else {"allOf": [found, bounds]}
+        return found
+
+    def _generated(self, schema: Any, make: Callable[[_Generator, Any], dict[str, Any]]) -> Any:
+        """What a function makes of a schema; where that has a name, as a definition."""
+        if "ref" not in schema:
+            return make(self, schema)
+        plain = {key: value for key, value in schema.items() if key != "ref"}
+        metadata = {"pydantic_js_functions": [lambda _schema, _handler: make(self, plain)]}
+        return super().generate_inner({"type": "any", "ref": schema["ref"], "metadata": metadata})  # type: ignore[typeddict-unknown-key]
+
+    def _text_inside(self, schema: Any) -> Any:
+        """The string or bytes from which a type is made after them, such as a secret; None where that is what its JSON schema says."""
+        inner = schema
+        while True:
+            kind = inner["type"]
+            if kind == "lax-or-strict":
+                is_strict = inner.get("strict", self._config.config_dict.get("strict", False))
+                inner = inner["strict_schema" if is_strict else "lax_schema"]
+            elif kind == "json-or-python":
+                inner = inner["json_schema"]
+            elif kind == "function-after":
+                inner = inner["schema"]
+            else:
+                return inner if kind in ("str", "bytes") and inner is not schema else None
 
     def _path_schema(self, schema: Any) -> dict[str, Any]:
         """A path that exists, or does not."""

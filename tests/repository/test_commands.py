@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = ["README.md", *(f"docs/{name}.md" for name in ("cli", "tables", "templates", "pipelines"))]
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<kind>\w+)\n(?P<body>.*?)^ *```$", re.DOTALL | re.MULTILINE)
 _NAMED = re.compile(r"`(?:--\w+ )?([\w.]+\.(?:py|txt|jinja|jsonl))`")
-_ELSEWHERE = re.compile(r"Qwen/|--workers|^outlines-cont serve|^ray |pip install|^git |^curl |^ *"|^python -m|^cd |^\. |^chromium")
+_ELSEWHERE = re.compile(r"Qwen/|--workers|^outlines-cont serve|^ray |pip install|^git |^curl |^ *\"|^python -m|^cd |^\. |^chromium")
 """What needs a hub, a cluster, the package index or a server."""
 
 _ORDER = """from pydantic import BaseModel

@@ -190,7 +190,7 @@ def _url_authority(lists_hosts: bool) -> Node:
     number = matched(rf"(?:[{ALPHANUMERIC}\-_.]*\.)?\d[{ALPHANUMERIC}-]*")
     name = nodes.intersection((hostname(), nodes.complement(number)))
     signs = _SUB_DELIMS.replace(",", "") if lists_hosts else _SUB_DELIMS
-    user = matched(f"(?:[{_UNRESERVED}{signs}%:]{{1,64}}@)?")
+    user = matched(f"(?:(?:[{_UNRESERVED}{signs}:]{{1,64}}|(?:[{_UNRESERVED}{signs}:]|{_ENCODED}){{1,21}})@)?")
     port = r"0|[1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5]"
     host = nodes.alternation((name, matched(rf"{_IPV4}|\[{_IPV6}\]")))
     return nodes.sequence((user, host, matched(f"(?::(?:{port}))?")))
@@ -198,8 +198,9 @@ def _url_authority(lists_hosts: bool) -> Node:
 
 def _url_characters(ascii_only: int, mixed: int) -> str:
     """At most `ascii_only` characters of ASCII, then nothing, or a character beyond ASCII and up to `mixed` in all from there."""
-    plain = rf"{_UNRESERVED}{_SUB_DELIMS}:@/?%\[\]"
-    return f"[{plain}]{{0,{ascii_only}}}(?:[{_IRI_CHARACTERS}][{plain}{_IRI_CHARACTERS}]{{0,{mixed - 1}}})?"
+    plain = f"{_UNRESERVED}{_SUB_DELIMS}:@/?"
+    ascii_text = f"(?:[{plain}]{{0,{ascii_only}}}|(?:[{plain}]|{_ENCODED}){{0,{ascii_only // 3}}})"
+    return f"{ascii_text}(?:[{_IRI_CHARACTERS}](?:[{plain}{_IRI_CHARACTERS}]|{_ENCODED}){{0,{mixed - 1}}})?"
 
 
 @cache
