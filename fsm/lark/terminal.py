@@ -30,7 +30,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from functools import cache, cached_property, reduce, wraps
-from itertools import combinations, islice, takewhile
+from itertools import combinations, islice, permutations, takewhile
 from operator import or_
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -148,9 +148,14 @@ class TerminalEnd:
                     state != DEAD and automaton.is_accepting(state)
                     for automaton, state in zip((self._texts, self._rival), target, strict=True)
                 )
-                rest = EPSILON if is_end else self._more(target, nodes.ALL_BYTES, depth + 1)
+                rest = EPSILON if is_end else self._any_more((target, depth + 1))
                 texts.append(nodes.concat(nodes.byte_set(mask & after), rest))
         return nodes.alternation(texts)
+
+    @cached_method
+    def _any_more(self, at: tuple[_Pair, int]) -> Node:
+        """The same for any first byte, from a state and a number of bytes that were read; many texts pass through the same ones."""
+        return self._more(at[0], nodes.ALL_BYTES, at[1])
 
 
 Ignored = Literal["one", "any"]
@@ -159,6 +164,7 @@ Lexing = Literal["none", "keywords", "all", "greedy"]
 Context = frozenset[str]
 """The names of the terminals that are allowed at a position, without those that are ignored."""
 MAX_IGNORED = 32  # bytes of what is ignored at one position
+_BLANKS = regex(r"\s*").node
 _MAX_COMPARED = 500  # states in which the texts of two terminals are compared
 # Where no part is of these kinds, a term is made of loops.
 _OPAQUE = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.MACHINE, Kind.CONTINUATION})
@@ -366,12 +372,23 @@ class Terminals:
     @cached_method
     def gap(self, context: Context) -> Node:
         """The ignored texts before a position where the terminals of `context` are possible."""
-        texts = [self._read(name, context) for name in sorted(self._ignored)]
+        after = self._first_bytes(context | self._ignored)
+        texts = {name: self._read(name, context) for name in sorted(self._ignored)}
         if self._mode == "any":
-            after = self._first_bytes(context | self._ignored)
-            return nodes.repeat(nodes.alternation(text.before(after) for text in texts))
-        after = self._first_bytes(context)
-        return nodes.optional(nodes.alternation(text.short(_shortened(text.head), after) for text in texts))
+            return nodes.repeat(nodes.alternation(text.before(after) for text in texts.values()))
+        blanks = {name: text for name, text in texts.items() if self._is_blank(name)}
+        if len(self._ignored) == 1:
+            after = self._first_bytes(context) if blanks else after
+        short = {name: text.short(_shortened(text.head), after) for name, text in blanks.items()}
+        pairs = [nodes.concat(short[one], short[other]) for one, other in permutations(short, 2)]
+        blank = nodes.optional(nodes.alternation((*short.values(), *pairs)))
+        others = nodes.alternation(text.before(after) for name, text in texts.items() if name not in blanks)
+        return nodes.concat(blank, nodes.repeat(nodes.concat(others, blank)))
+
+    @cached_method
+    def _is_blank(self, name: str) -> bool:
+        """True where a terminal has texts of white space alone, so that a model may write it for ever."""
+        return Derivatives().is_inhabited(nodes.intersection((self._terminal(name).language, _BLANKS)))
 
     def collision(self, contexts: Iterable[Context]) -> Collision | None:
         """Two regular expressions of equal priority that match one text where both are possible; None where there are none.
