@@ -404,6 +404,20 @@ class Derivatives:
             self._solve(node, alphabet)
             return self._inhabited[node, alphabet]
 
+    def leaves_no_rival(self, node: Node) -> bool:
+        """True where some text of `node` is known to restrict nothing that follows it, by no MUNCH; then any text may follow."""
+        if not self.is_inhabited(node):
+            return False
+        if not node.has_munch or node.kind in _SEARCHED:
+            return not node.has_munch
+        pair = node, EMPTY
+        left = self._left.get(ALL_BYTES, {})
+        if pair not in left:  # the answer was known without it
+            with self._lock:
+                left = self._left.setdefault(ALL_BYTES, {})
+                Rivals(self, ALL_BYTES, left).has_text(node)
+        return EMPTY in left.get(pair, ())
+
     def _known(self, node: Node, alphabet: int) -> bool | None:
         """The answer where it takes no visit of all parts."""
         if alphabet == ALL_BYTES:
