@@ -19,6 +19,7 @@ from fsm.terms import node as nodes
 from fsm.terms import work
 from fsm.terms.byte_classes import completed, covered, disjoint, product
 from fsm.terms.distance import Distances
+from fsm.terms.free_text import FreeTexts
 from fsm.terms.members import field_range
 from fsm.terms.node import ALL_BYTES, EMPTY, EPSILON, Kind, Node
 from fsm.terms.rivals import Left, Pair, Rivals
@@ -74,6 +75,7 @@ class Derivatives:
         self._counted: dict[tuple[object, ...], dict[tuple[int, int], bool]] = {}
         self._iterations: dict[tuple[Node, Node], bytes] = {}
         self._distances = Distances(max_memo=max_memo)
+        self._free = FreeTexts(self.first_bytes, max_memo)
         self._lock = rlock()  # a thread must not clear a cache while another one fills it
 
     def arcs(self, node: Node) -> Arcs:
@@ -406,6 +408,8 @@ class Derivatives:
 
     def leaves_no_rival(self, node: Node) -> bool:
         """True where some text of `node` is known to restrict nothing that follows it, by no MUNCH; then any text may follow."""
+        if self._free.has(node):
+            return True
         if not self.is_inhabited(node):
             return False
         if not node.has_munch or node.kind in _SEARCHED:
@@ -434,7 +438,7 @@ class Derivatives:
             self._inhabited.clear()
             self._left.clear()
         if root.has_munch and root.kind not in _SEARCHED:
-            value = {root: Rivals(self, alphabet, self._left.setdefault(alphabet, {})).has_text(root)}
+            value = {root: True} if alphabet == ALL_BYTES and self._free.has(root) else {root: Rivals(self, alphabet, self._left.setdefault(alphabet, {})).has_text(root)}
         else:
             value = self._fixed_point(root, alphabet)
         for node, answer in value.items():

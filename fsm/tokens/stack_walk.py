@@ -12,7 +12,7 @@ Source: Tomita 1987 (graph-structured stacks).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -23,35 +23,61 @@ from fsm.automaton.byte_dfa import FEW_BYTES
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.terms import node as nodes
 from fsm.terms import work
+from fsm.terms.byte_classes import completed, product
 from fsm.terms.derivative import bytes_in
 from fsm.terms.node import EMPTY, EPSILON, Kind, Node
-from fsm.tokens.lexeme_product import LexemeProduct
 from fsm.tokens.trie import Trie
 from fsm.tokens.vocabulary import Vocabulary
 
 MAX_STACKS = 40_000  # beyond them all are forgotten before the next walk
 MAX_VISITS = 60_000  # of places in one walk; one that takes more is given up
 MIN_PRODUCT_TEXTS = 64  # the fewest tokens below a place for which a product is made
-MAX_DEPTH = 12  # of parts of a term that are looked at
 MAX_PLACES = 64  # where a product may be left with one byte, before its rests are walked once for all of them
 _VISITS_PER_WORK = 4
 _END = 0  # the stack without factors
 _DEAD = -1
 _REGULAR_ATOMS = frozenset({Kind.LITERAL, Kind.BYTES, Kind.WORDS, Kind.INTERSECTION, Kind.COMPLEMENT, Kind.MACHINE, Kind.CONTINUATION})
 
-_Head = tuple[Node, int, Node]
-"""A term with which a stack may begin, the stack after it, and a rival: no prefix of both together is a text of it."""
-_Move = tuple[Node, int]
-"""A term that is left of a head after a byte, and the stack after it."""
+_Path = tuple[Node, "_Path"] | None
+"""Terms that are left of a factor: the first, and those after it."""
+_Move = tuple[Node, Node, _Path, int]
+"""What is left of a head after a byte, a rival of it with what follows (EMPTY: none), what is left of its factor, and the stack below."""
+_Place = tuple[int, Node, int]
+"""A node of the trie, what is left of a head there, and the stack after it."""
+
+
+class _Head(NamedTuple):
+    """A term with which a factor may begin, what is left of the factor, and a rival: no prefix of what follows is a text of it."""
+
+    atom: Node
+    path: _Path
+    rival: Node
 
 
 class _Wide(NamedTuple):
-    """A head that may begin with many bytes: the term, the stack after it, and its transitions."""
+    """A head that may begin with many bytes: its transitions by the mask of bytes that may be read."""
 
     atom: Node
-    stack: int
     arcs: tuple[tuple[int, Node], ...]
     is_whole: bool  # no byte of it is excluded
+    path: _Path
+    stack: int
+
+
+class _Factor(NamedTuple):
+    """How a factor begins, whatever is below it on the stack.
+
+    Attributes:
+        moves: by byte, what is left of a head, the rival then, and the path.
+        wide: the heads with many bytes.
+        opaque: heads that depend on all that follows.
+        ends: the rivals with which it may be empty.
+    """
+
+    moves: dict[int, list[tuple[Node, Node, _Path]]]
+    wide: list[_Wide]
+    opaque: list[_Head]
+    ends: list[Node]
 
 
 class _Table(NamedTuple):
@@ -74,8 +100,10 @@ class StackWalk:
         self._numbers: dict[tuple[Node, int], int] = {}
         self._wholes: list[Node] = [EPSILON]
         self._tables: dict[int, _Table] = {}
-        self._atoms: dict[Node, _Table] = {}
+        self._factors: dict[Node, _Factor] = {}
         self._free: dict[Node, bool] = {}
+        self._divisions: dict[Node, tuple[Node, Node | None]] = {}
+        self._ends: dict[tuple[Node, int], list[int]] = {}
         self._rests: dict[tuple[int, int], NDArray[np.bool_]] = {}
 
     def mask(self, term: Node) -> NDArray[np.int32] | None:
@@ -104,13 +132,22 @@ class StackWalk:
         factors = list[Node]()
         rest = term
         while rest is not EPSILON:
-            factor, rest = nodes.first_and_rest(rest)
+            factor, rest = self._divided(rest)
             factors.append(factor)
         number = stack
         for factor in reversed(factors):
             number = self._push_factor(factor, number)
         self._numbers[term, stack] = number
         return number
+
+    def _push_path(self, path: _Path, stack: int) -> int:
+        terms = list[Node]()
+        while path is not None:
+            term, path = path
+            terms.append(term)
+        for term in reversed(terms):
+            stack = self.push(term, stack)
+        return stack
 
     def _push_factor(self, factor: Node, stack: int) -> int:
         if stack == _DEAD:
@@ -126,172 +163,179 @@ class StackWalk:
             self._numbers[factor, stack] = number
         return number
 
+    def _divided(self, term: Node) -> tuple[Node, Node]:
+        """The first factor of a term, and the rest. Classes of bytes and texts in a row are one factor, such as a keyword of any case, and
+        a class or a loop of many bytes is one with its loop and with what must follow: a name, or the inside of a comment with its end.
+        """
+        first, rest = nodes.first_and_rest(term)
+        if first.kind not in (Kind.BYTES, Kind.LITERAL, Kind.REPEAT) or first.has_munch or not first.is_regular:
+            return first, rest
+        is_wide = self._is_wide(first)
+        if first.kind is Kind.REPEAT and not is_wide:
+            return first, rest
+        parts = [first]
+        while rest is not EPSILON:
+            after, more = nodes.first_and_rest(rest)
+            if after.kind is Kind.REPEAT:
+                is_own = is_wide and after.is_regular and not after.has_munch
+                if not is_own or (after.nullable and (len(parts) > 1 or first.kind is not Kind.BYTES or not self._is_wide(after))):
+                    break
+            elif after.kind is not Kind.BYTES and after.kind is not Kind.LITERAL:
+                break
+            parts.append(after)
+            rest = more
+        return nodes.sequence(parts), rest
+
     def _is_free(self, factor: Node) -> bool:
         """True where a factor has a text that any other may follow, so that it has one before any stack."""
         known = self._free.get(factor)
         if known is None:
-            known = self._seems_free(factor, MAX_DEPTH) or self._automaton.derivatives.leaves_no_rival(factor)
-            self._free[factor] = known
+            known = self._free[factor] = self._automaton.derivatives.leaves_no_rival(factor)
         return known
 
-    def _seems_free(self, term: Node, depth: int) -> bool:
-        """The same by the parts of a term down to a depth; False where these do not tell."""
-        kind, args = term.kind, term.args
-        if term.nullable:
-            return not term.is_guarded
-        if not term.has_munch:
-            return term.is_plain or (term.is_regular and self._automaton.is_alive(term))
-        known = self._free.get(term)
-        if known is not None or not depth:
-            return known is True
-        if kind is Kind.RULE:
-            found = self._free[term] = self._seems_free(args[0].body, depth - 1)
-            if not found:
-                del self._free[term]
-            return found
-        if kind is Kind.CONCAT or kind is Kind.ALTERNATION:
-            test = all if kind is Kind.CONCAT else any
-            return test(self._seems_free(part, depth - 1) for part in args)
-        if kind is Kind.MUNCH and args[0] is EPSILON:
-            first_bytes = self._automaton.derivatives.first_bytes
-            return not args[1].nullable and not first_bytes(args[1]) & first_bytes(args[2]) and self._seems_free(args[1], depth - 1)
-        return kind is Kind.REPEAT and self._seems_free(args[0], depth - 1)
-
-    def _heads(self, stack: int) -> Iterator[_Head]:
-        """The terms with which a stack may begin, each not empty."""
-        factor, rest = self._stacks[stack]
-        waiting, seen = [(factor, rest, EMPTY)], set[_Head]()
-        while waiting:
-            item = term, rest, rival = waiting.pop()
-            if item in seen:
-                continue
-            seen.add(item)
-            kind = term.kind
-            if kind is Kind.CONCAT:
-                head, tail = nodes.first_and_rest(term)
-                self._then(waiting, head, self.push(tail, rest), rival)
-            elif kind is Kind.ALTERNATION:
-                waiting += [(member, rest, rival) for member in term.args]
-            elif kind is Kind.RULE:
-                waiting.append((term.args[0].body, rest, rival))
-            elif kind is Kind.EPSILON:
-                if rest != _END:
-                    waiting.append((*self._stacks[rest], rival))
-            elif kind is Kind.MUNCH and term.args[0] is EPSILON:
-                _, tail, other = term.args
-                waiting.append((tail, rest, nodes.alternation((rival, other))))
-            elif kind is Kind.REPEAT and not self._is_atom(term):
-                body, least, _ = term.args
-                if not least:
-                    waiting.append((EPSILON, rest, rival))
-                self._then(waiting, body, self.push(nodes.fewer(term), rest), rival)
-            elif kind is Kind.REPEAT or (kind in _REGULAR_ATOMS and term.is_regular and not term.has_munch):
-                if term.nullable:
-                    waiting.append((EPSILON, rest, rival))
-                yield self._with_loop(term, rest, rival)
-            else:
-                yield nodes.concat(term, self._wholes[rest]), _END, rival
-
-    def _then(self, waiting: list[_Head], head: Node, stack: int, rival: Node) -> None:
-        if stack != _DEAD:
-            waiting.append((head, stack, rival))
-
-    def _is_atom(self, loop: Node) -> bool:
-        """True for a loop that is read byte by byte, and not round by round: over one byte, or with many first bytes."""
-        body = loop.args[0]
-        if body.kind is Kind.BYTES or body.kind is Kind.LITERAL:
-            return True
-        return body.is_regular and not body.has_munch and self._is_wide(body)
+    def _is_atom(self, term: Node) -> bool:
+        """True for a term that is read byte by byte; a loop only over one byte, or with many first bytes, as others are read by rounds."""
+        kind = term.kind
+        if not term.is_regular or term.has_munch:
+            return False
+        if kind is Kind.CONCAT:
+            return self._divided(term)[1] is EPSILON
+        if kind is Kind.REPEAT:
+            return term.args[0].kind in (Kind.BYTES, Kind.LITERAL) or self._is_wide(term.args[0])
+        return kind in _REGULAR_ATOMS
 
     def _is_wide(self, term: Node) -> bool:
         return self._automaton.derivatives.first_bytes(term).bit_count() > FEW_BYTES
 
-    def _with_loop(self, term: Node, stack: int, rival: Node) -> _Head:
-        """A term that may begin with many bytes with the loop after it, or what must come after its loop; any other as it is.
-
-        A name, or the inside of a string or comment with its end, is one term then, and has one product.
-        """
-        if term.kind is not Kind.BYTES and term.kind is not Kind.REPEAT:
-            return term, stack, rival
-        if not self._is_wide(term):
-            return term, stack, rival
-        parts = [term]
-        while stack != _END:
-            after, rest = self._stacks[stack]
-            is_loop = after.kind is Kind.REPEAT
-            if not (is_loop or after.kind in (Kind.BYTES, Kind.LITERAL)) or not after.is_regular or after.has_munch:
-                break
-            if after.nullable and (len(parts) > 1 or term.kind is not Kind.BYTES or not self._is_wide(after)):
-                break
-            parts.append(after)
-            stack = rest
-        return nodes.sequence(parts), stack, rival
-
     # -- tables ------------------------------------------------------------------------------------------------------------------
 
+    def _heads(self, factor: Node, ends: list[Node]) -> Iterator[_Head]:
+        """The terms with which a factor may begin; the rivals with which it may be empty are added to `ends`."""
+        waiting, seen = [_Head(factor, None, EMPTY)], set[_Head]()
+        while waiting:
+            item = term, path, rival = waiting.pop()
+            if item in seen:
+                continue
+            seen.add(item)
+            kind = term.kind
+            if kind is Kind.EPSILON:
+                if path is None:
+                    ends.append(rival)
+                else:
+                    waiting.append(_Head(*path, rival))
+            elif self._is_atom(term):
+                if term.nullable:
+                    waiting.append(_Head(EPSILON, path, rival))
+                yield item
+            elif kind is Kind.CONCAT:
+                head, tail = self._divided(term)
+                waiting.append(_Head(head, (tail, path), rival))
+            elif kind is Kind.ALTERNATION:
+                waiting += [_Head(member, path, rival) for member in term.args]
+            elif kind is Kind.RULE:
+                waiting.append(_Head(term.args[0].body, path, rival))
+            elif kind is Kind.MUNCH and term.args[0] is EPSILON:
+                _, tail, other = term.args
+                waiting.append(_Head(tail, path, nodes.alternation((rival, other))))
+            elif kind is Kind.REPEAT:
+                body, least, _ = term.args
+                if not least:
+                    waiting.append(_Head(EPSILON, path, rival))
+                waiting.append(_Head(body, (nodes.fewer(term), path), rival))
+            else:
+                yield item
+
+    def _factor(self, term: Node) -> _Factor:
+        """How a term begins. Cost: 5 us and more for each head, once for a term."""
+        known = self._factors.get(term)
+        if known is not None:
+            return known
+        made = self._factors[term] = _Factor({}, [], [], [])
+        for head in dict.fromkeys(self._heads(term, made.ends)):
+            if not self._is_atom(head.atom):
+                made.opaque.append(head)
+            else:
+                self._add(made, head, self._automaton.derivatives.live_arcs(head.atom))
+        made.ends[:] = dict.fromkeys(made.ends)
+        work.add(2 + len(made.moves) // _VISITS_PER_WORK)
+        work.check()
+        return made
+
+    def _add(self, made: _Factor, head: _Head, arcs: tuple[tuple[int, Node], ...]) -> None:
+        atom, path, rival = head
+        size = len(arcs)
+        for mask, target, still in self._beside(arcs, rival):
+            if still is not EMPTY:
+                for byte in bytes_in(mask):
+                    made.moves.setdefault(byte, []).append((target, still, path))
+        arcs = tuple((mask, target) for mask, target, still in self._beside(arcs, rival) if still is EMPTY)
+        own = sum(mask for mask, _ in arcs)
+        if own.bit_count() > FEW_BYTES:
+            is_whole = size == len(arcs) and own == self._automaton.derivatives.first_bytes(atom)
+            made.wide.append(_Wide(atom, arcs, is_whole, path, _END))
+            return
+        for mask, target in arcs:
+            for byte in bytes_in(mask):
+                made.moves.setdefault(byte, []).append((target, EMPTY, path))
+
+    def _beside(self, arcs: tuple[tuple[int, Node], ...], rival: Node) -> Iterator[tuple[int, Node, Node]]:
+        """The transitions without those after which a text of a rival is complete, each with what is left of the rival."""
+        if rival is EMPTY:
+            yield from ((mask, target, EMPTY) for mask, target in arcs)
+            return
+        for (mask, (target, still)) in product((arcs, completed(self._automaton.derivatives.arcs(rival), EMPTY))):
+            if not still.nullable:
+                yield mask, target, still
+
     def _table(self, stack: int) -> _Table:
+        """What a stack does with its next byte: the top factor, and those below it where it may be empty."""
         known = self._tables.get(stack)
-        if known is None:
-            known = self._tables[stack] = self._make_table(self._heads(stack))
-            work.add(2 + (len(known.moves) + len(known.wide)) // _VISITS_PER_WORK)
-            work.check()
-        return known
-
-    def _atom_table(self, atom: Node) -> _Table:
-        """The table of a term alone."""
-        known = self._atoms.get(atom)
-        if known is None:
-            known = self._atoms[atom] = self._make_table([(atom, _END, EMPTY)])
-        return known
-
-    def _make_table(self, heads: Iterable[_Head]) -> _Table:
+        if known is not None:
+            return known
         moves: dict[int, list[_Move]] = {}
         wide, mask = list[_Wide](), 0
-        derivatives = self._automaton.derivatives
-        for atom, stack, rival in dict.fromkeys(heads):
-            if atom.kind is Kind.LITERAL and rival is EMPTY:
-                text: bytes = atom.args[0]
-                moves.setdefault(text[0], []).append((nodes.literal(text[1:]), stack))
-                mask |= 1 << text[0]
+        waiting, seen = [(stack, EMPTY)], set[tuple[int, Node]]()
+        while waiting:
+            item = here, rival = waiting.pop()
+            if here == _END or item in seen:
                 continue
-            arcs, own = derivatives.live_arcs(atom), 0
-            all_bytes = sum(some for some, _ in arcs)
-            if rival is not EMPTY:
-                arcs, others = self._beside(arcs, stack, rival)
-                for some, move in others:
+            seen.add(item)
+            term, below = self._stacks[here]
+            factor = self._factor(term) if rival is EMPTY else self._factor(nodes.munch(EPSILON, term, rival))
+            for byte, found in factor.moves.items():
+                moves.setdefault(byte, []).extend([(target, still, path, below) for target, still, path in found])
+            for one in factor.wide:
+                wide.append(one._replace(stack=below))
+                for some, _ in one.arcs:
                     mask |= some
-                    for byte in bytes_in(some):
-                        moves.setdefault(byte, []).append(move)
-            own = sum(some for some, _ in arcs)
-            mask |= own
-            if own.bit_count() > FEW_BYTES and atom.kind is not Kind.MUNCH:
-                wide.append(_Wide(atom, stack, arcs, own == all_bytes))
-                continue
-            for some, target in arcs:
-                for byte in bytes_in(some):
-                    moves.setdefault(byte, []).append((target, stack))
-        return _Table({byte: [*dict.fromkeys(found)] for byte, found in moves.items()}, wide, mask)
+            for atom, path, other in factor.opaque:
+                rest = self._push_path(path, below)
+                if rest != _DEAD:
+                    whole = nodes.munch(EPSILON, nodes.concat(atom, self._wholes[rest]), other)
+                    for some, target in self._automaton.derivatives.live_arcs(whole):
+                        for byte in bytes_in(some):
+                            moves.setdefault(byte, []).append((EPSILON, EMPTY, (target, None), _END))
+            waiting += [(below, other) for other in factor.ends]
+        for byte in moves:
+            mask |= 1 << byte
+        work.add(2)
+        made = self._tables[stack] = _Table({byte: [*dict.fromkeys(found)] for byte, found in moves.items()}, wide, mask)
+        return made
 
-    def _beside(
-        self, arcs: tuple[tuple[int, Node], ...], stack: int, rival: Node
-    ) -> tuple[tuple[tuple[int, Node], ...], list[tuple[int, _Move]]]:
-        """The transitions after which a rival is out of reach, and those after which it may still come to a text, as moves."""
-        others, steps = list[tuple[int, _Move]](), self._automaton.derivatives.arcs(rival)
-        near = sum(mask for mask, _ in steps)
-        for mask, target in arcs:
-            for some, still in steps:
-                if mask & some and not still.nullable:
-                    rest = nodes.munch(EPSILON, nodes.concat(target, self._wholes[stack]), still)
-                    number = self.push(rest, _END)
-                    if number != _DEAD:
-                        others.append((mask & some, (EPSILON, number)))
-        return tuple((mask & ~near, target) for mask, target in arcs if mask & ~near), others
+    def _after(self, move: _Move) -> tuple[Node, int]:
+        """What is left of a head, and the stack after it; `_DEAD` where that has no text."""
+        target, rival, path, below = move
+        stack = self._push_path(path, below)
+        if rival is EMPTY or stack == _DEAD:
+            return target, stack
+        return EPSILON, self.push(nodes.munch(EPSILON, nodes.concat(target, self._wholes[stack]), rival), _END)
 
     # -- walks -------------------------------------------------------------------------------------------------------------------
 
     def _walk(self, trie: Trie, stack: int, found: list[int], words: NDArray[np.int32] | None) -> bool:
         """Add the labels of the tokens that a stack reads to `found`; with `words`, those inside of products there; False if given up."""
-        waiting, seen = [(Trie.root, EPSILON, stack)], set[tuple[int, Node, int]]()
+        waiting: list[_Place] = [(Trie.root, EPSILON, stack)]
+        seen = set[_Place]()
         while waiting:
             place = node, atom, stack = waiting.pop()
             if place in seen:
@@ -303,53 +347,89 @@ class StackWalk:
                 if len(seen) > MAX_VISITS:
                     return False
             if atom is EPSILON:
-                table = self._table(stack)
+                self._read(trie, place, found, words, waiting)
             elif atom.kind is Kind.LITERAL and len(atom.args[0]) > 1:
                 labels, node = trie.follow(node, atom.args[0])
                 found += labels
                 if node >= 0 and trie.below(node):
                     waiting.append((node, EPSILON, stack))
-                continue
             else:
-                table = self._atom_table(atom)
-            branches, moves = trie.branches(node), table.moves
-            for byte in moves if len(moves) < len(branches) else branches:
-                step, targets = branches.get(byte), moves.get(byte)
-                if step is None or targets is None:
-                    continue
+                self._read_atom(trie, place, found, words, waiting)
+        return True
+
+    def _read(
+        self, trie: Trie, place: _Place, found: list[int], words: NDArray[np.int32] | None, waiting: list[_Place]
+    ) -> None:
+        """Read a byte where a head begins."""
+        node, _, stack = place
+        table, branches = self._table(stack), trie.branches(node)
+        moves = table.moves
+        for byte in moves if len(moves) < len(branches) else branches:
+            step, targets = branches.get(byte), moves.get(byte)
+            if step is not None and targets is not None:
+                child, labels, below = step
+                for move in targets:
+                    target, after = self._after(move)
+                    if after != _DEAD:
+                        found += labels
+                        if below:
+                            waiting.append((child, target, after))
+        for wide in table.wide:
+            after = self._push_path(wide.path, wide.stack)
+            if after != _DEAD:
+                self._read_wide(trie, node, wide, after, found, words, waiting)
+
+    def _read_atom(
+        self, trie: Trie, place: _Place, found: list[int], words: NDArray[np.int32] | None, waiting: list[_Place]
+    ) -> None:
+        """Read a byte within a head."""
+        node, atom, stack = place
+        factor, branches = self._factor(atom), trie.branches(node)
+        moves = factor.moves
+        for byte in moves if len(moves) < len(branches) else branches:
+            step, targets = branches.get(byte), moves.get(byte)
+            if step is not None and targets is not None:
                 child, labels, below = step
                 found += labels
                 if below:
-                    for target, after in targets:
-                        waiting.append((child, target, stack if atom is not EPSILON else after))
-            is_over = False
-            for wide in table.wide:
-                after = stack if atom is not EPSILON else wide.stack
-                if words is not None and wide.is_whole and trie.below(node) >= MIN_PRODUCT_TEXTS:
-                    is_over |= wide.atom is atom
-                    product = self._product(wide.atom, node)
-                    bitmask.add_ids(words, product.token_ids)
-                    waiting += self._left(product, after, words)
-                    continue
-                for mask, target in wide.arcs:
-                    for byte, (child, labels, below) in branches.items():
-                        if mask >> byte & 1:
-                            found += labels
-                            if below:
-                                waiting.append((child, target, after))
-            if atom is not EPSILON and atom.nullable and not is_over:
-                waiting.append((node, EPSILON, stack))
-        return True
+                    waiting += [(child, target, stack) for target, _, _ in targets]
+        is_left = False
+        for wide in factor.wide:
+            is_left = self._read_wide(trie, node, wide, stack, found, words, waiting)
+        if atom.nullable and not is_left:
+            waiting.append((node, EPSILON, stack))
 
-    def _product(self, term: Node, node: int) -> LexemeProduct:
-        return self._vocabulary.lexeme_product(term, node)
+    def _read_wide(
+        self, trie: Trie, node: int, wide: _Wide, stack: int, found: list[int], words: NDArray[np.int32] | None, waiting: list[_Place]
+    ) -> bool:
+        """Read a head that may begin with many bytes; True where it was by a product, with where it is left."""
+        if words is not None and wide.is_whole and trie.below(node) >= MIN_PRODUCT_TEXTS:
+            waiting += self._left(wide.atom, node, stack, words)
+            return True
+        for byte, (child, labels, below) in trie.branches(node).items():
+            for mask, target in wide.arcs:
+                if mask >> byte & 1:
+                    found += labels
+                    if below:
+                        waiting.append((child, target, stack))
+        return False
 
-    def _left(self, product: LexemeProduct, stack: int, words: NDArray[np.int32]) -> list[tuple[int, Node, int]]:
-        """The places at which a product is left before a stack; where one byte has many, their tokens are added to `words`."""
-        places = list[int]()
+    def _left(self, term: Node, node: int, stack: int, words: NDArray[np.int32]) -> list[_Place]:
+        """Add the tokens that end inside a term, and return the places at which it is left before a stack.
+
+        Where one byte has many of these places, their tokens are added, too. Texts that a term excludes, such as keywords among names, are
+        places at which it is not left, so that it has the product of all names.
+        """
+        whole, excluded = self._without(term)
+        product = self._vocabulary.lexeme_product(whole, node)
+        bitmask.add_ids(words, product.token_ids)
         if stack == _END:
             return []
+        kept = None if excluded is None else self._places_of(excluded, node)
+        places = list[int]()
         for byte, steps in product.exits(self._table(stack).mask):
+            if kept:
+                steps = steps[~np.isin(self._trie.parent[steps], kept)]
             exits = self._vocabulary.exits(byte, True) if len(steps) > MAX_PLACES else None
             if exits is None:
                 places += self._trie.parent[steps].tolist()
@@ -357,9 +437,34 @@ class StackWalk:
             is_exit = np.zeros(len(self._trie), bool)
             is_exit[steps] = True
             alive = self._rests_after(byte, stack, exits.trie)
-            kept = is_exit[exits.nodes][exits.which] & alive[exits.texts]
-            bitmask.add_ids(words, exits.token_ids[kept])
-        return [(node, EPSILON, stack) for node in dict.fromkeys(places)]
+            bitmask.add_ids(words, exits.token_ids[is_exit[exits.nodes][exits.which] & alive[exits.texts]])
+        return [(place, EPSILON, stack) for place in dict.fromkeys(places)]
+
+    def _without(self, term: Node) -> tuple[Node, Node | None]:
+        """Read a term as another one without finitely many texts, after each of which the other goes on; else the term, and None."""
+        known = self._divisions.get(term)
+        if known is None:
+            known = term, None
+            if term.kind is Kind.INTERSECTION and len(term.args) == 2:
+                one, other = term.args if term.args[1].kind is Kind.COMPLEMENT else reversed(term.args)
+                if other.kind is Kind.COMPLEMENT and one.is_plain and nodes.ends_in_loop(one) and _is_finite(other.args[0]):
+                    known = one, other.args[0]
+            self._divisions[term] = known
+        return known
+
+    def _places_of(self, texts: Node, node: int) -> list[int]:
+        """The nodes below one at which one of some texts ends."""
+        known = self._ends.get((texts, node))
+        if known is None:
+            known, waiting = [], [(node, texts)]
+            while waiting:
+                here, term = waiting.pop()
+                if term.nullable:
+                    known.append(here)
+                for mask, target in self._automaton.derivatives.arcs(term):
+                    waiting += [(step[0], target) for byte in bytes_in(mask) if (step := self._trie.step(here, byte)) is not None]
+            self._ends[texts, node] = known
+        return known
 
     def _rests_after(self, byte: int, stack: int, trie: Trie) -> NDArray[np.bool_]:
         """For each text from a byte on, with which tokens go on, whether a stack reads it."""
@@ -373,3 +478,10 @@ class StackWalk:
                 self._rests.clear()
             self._rests[byte, stack] = known
         return known
+
+
+_FINITE = frozenset({Kind.EPSILON, Kind.LITERAL, Kind.BYTES, Kind.WORDS, Kind.CONCAT, Kind.ALTERNATION})
+
+
+def _is_finite(term: Node) -> bool:
+    return all(part.kind in _FINITE for part in nodes.all_parts(term))
