@@ -97,8 +97,13 @@ class TerminalEnd:
     def before(self, after: int) -> Node:
         """The texts before the end, or before one of the bytes of a mask."""
         guards = self._guards(after)
-        if guards is not None and len(set(guards.values())) > 1 and len(self._arcs) <= MAX_STATES:
-            return eliminated(self._arcs, self._first, guards)
+        if guards is not None and len(set(guards.values())) > 1:
+            kinds = _kinds(self.head)
+            if len(kinds) > 1:
+                ends = (TerminalEnd(kind, self._rival, self._avoided, self._most) for kind in kinds)
+                return nodes.alternation(end.before(after) for end in ends)
+            if len(self._arcs) <= MAX_STATES:
+                return eliminated(self._arcs, self._first, guards)
         return self.short(self.head, after)
 
     def _guards(self, after: int) -> dict[_Pair, Node] | None:
@@ -156,6 +161,26 @@ class TerminalEnd:
     def _any_more(self, at: tuple[_Pair, int]) -> Node:
         """The same for any first byte, from a state and a number of bytes that were read; many texts pass through the same ones."""
         return self._more(at[0], nodes.ALL_BYTES, at[1])
+
+
+def _kinds(head: Node) -> list[Node]:
+    """Terms whose union a head is, as its texts are of kinds that begin with different bytes, such as plain and quoted names.
+
+    No text of one is longer than one of another and begins with it, so each has its own ends.
+    """
+    parts = [*head.args] if head.kind is Kind.INTERSECTION else [head]
+    union = next((part for part in parts if part.kind is Kind.ALTERNATION), None)
+    if union is None or union.nullable:
+        return []
+    first_bytes = Derivatives().first_bytes
+    seen = 0
+    for member in union.args:
+        if seen & first_bytes(member):
+            return []
+        seen |= first_bytes(member)
+    others = [part for part in parts if part is not union]
+    kinds = (nodes.intersection((*others, member)) for member in union.args)
+    return [kind for kind in kinds if Derivatives().is_inhabited(kind)]
 
 
 Ignored = Literal["one", "any"]

@@ -12,7 +12,7 @@ Source: Tomita 1987 (graph-structured stacks).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -61,7 +61,6 @@ class _Wide(NamedTuple):
     arcs: tuple[tuple[int, Node], ...]
     is_whole: bool  # no byte of it is excluded
     path: _Path
-    stack: int
 
 
 class _Factor(NamedTuple):
@@ -81,11 +80,19 @@ class _Factor(NamedTuple):
 
 
 class _Table(NamedTuple):
-    """What a stack does with its next byte: moves by bytes, heads with many bytes, and a mask of all bytes that it may read."""
+    """What a stack does with its next byte.
+
+    Attributes:
+        moves: by byte.
+        wide: the heads with many bytes, each with the stack after it.
+        mask: all bytes that may be read.
+        found: what the moves lead to, which is made when a token has the byte: what is left of a head, and the stack after it.
+    """
 
     moves: dict[int, list[_Move]]
-    wide: list[_Wide]
+    wide: list[tuple[_Wide, int]]
     mask: int
+    found: dict[int, list[tuple[Node, int]]]
 
 
 class StackWalk:
@@ -98,7 +105,9 @@ class StackWalk:
     def _forget(self) -> None:
         self._stacks: list[tuple[Node, int]] = [(EPSILON, _END)]
         self._numbers: dict[tuple[Node, int], int] = {}
-        self._wholes: list[Node] = [EPSILON]
+        self._unions: dict[int, tuple[int, ...]] = {}
+        self._union_numbers: dict[frozenset[int], int] = {}
+        self._wholes: dict[int, Node] = {_END: EPSILON}
         self._tables: dict[int, _Table] = {}
         self._factors: dict[Node, _Factor] = {}
         self._free: dict[Node, bool] = {}
@@ -154,14 +163,42 @@ class StackWalk:
             return _DEAD
         number = self._numbers.get((factor, stack))
         if number is None:
-            whole = nodes.concat(factor, self._wholes[stack])
             number = _DEAD
-            if self._is_free(factor) or self._automaton.is_alive(whole):
+            if self._is_free(factor) or self._automaton.is_alive(nodes.concat(factor, self._whole(stack))):
                 number = len(self._stacks)
                 self._stacks.append((factor, stack))
-                self._wholes.append(whole)
             self._numbers[factor, stack] = number
         return number
+
+    def _united(self, stacks: Collection[int]) -> int:
+        """The stack that any of some stacks is, which have the same above them: what they do next is done once."""
+        if len(stacks) == 1:
+            return next(iter(stacks))
+        members = frozenset(member for stack in stacks for member in self._unions.get(stack, (stack,)))
+        number = self._union_numbers.get(members)
+        if number is None:
+            number = self._union_numbers[members] = len(self._stacks)
+            self._stacks.append((EPSILON, number))
+            self._unions[number] = tuple(sorted(members))
+        return number
+
+    def _whole(self, stack: int) -> Node:
+        """The term that a stack is."""
+        waiting = [stack]
+        while waiting:
+            here = waiting[-1]
+            if here in self._wholes:
+                waiting.pop()
+                continue
+            below = self._unions.get(here) or self._stacks[here][1:]
+            missing = [one for one in below if one not in self._wholes]
+            if missing:
+                waiting += missing
+            elif here in self._unions:
+                self._wholes[here] = nodes.alternation(self._wholes[one] for one in below)
+            else:
+                self._wholes[here] = nodes.concat(self._stacks[here][0], self._wholes[below[0]])
+        return self._wholes[stack]
 
     def _divided(self, term: Node) -> tuple[Node, Node]:
         """The first factor of a term, and the rest. Classes of bytes and texts in a row are one factor, such as a keyword of any case, and
@@ -272,7 +309,7 @@ class StackWalk:
         own = sum(mask for mask, _ in arcs)
         if own.bit_count() > FEW_BYTES:
             is_whole = size == len(arcs) and own == self._automaton.derivatives.first_bytes(atom)
-            made.wide.append(_Wide(atom, arcs, is_whole, path, _END))
+            made.wide.append(_Wide(atom, arcs, is_whole, path))
             return
         for mask, target in arcs:
             for byte in bytes_in(mask):
@@ -293,34 +330,53 @@ class StackWalk:
         if known is not None:
             return known
         moves: dict[int, list[_Move]] = {}
-        wide, mask = list[_Wide](), 0
+        wide, mask = dict[_Wide, set[int]](), 0
         waiting, seen = [(stack, EMPTY)], set[tuple[int, Node]]()
         while waiting:
             item = here, rival = waiting.pop()
             if here == _END or item in seen:
                 continue
             seen.add(item)
+            if here in self._unions:
+                waiting += [(member, rival) for member in self._unions[here]]
+                continue
             term, below = self._stacks[here]
             factor = self._factor(term) if rival is EMPTY else self._factor(nodes.munch(EPSILON, term, rival))
             for byte, found in factor.moves.items():
                 moves.setdefault(byte, []).extend([(target, still, path, below) for target, still, path in found])
             for one in factor.wide:
-                wide.append(one._replace(stack=below))
-                for some, _ in one.arcs:
-                    mask |= some
+                after = self._push_path(one.path, below)
+                if after != _DEAD:
+                    wide.setdefault(one._replace(path=None), set()).add(after)
             for atom, path, other in factor.opaque:
                 rest = self._push_path(path, below)
                 if rest != _DEAD:
-                    whole = nodes.munch(EPSILON, nodes.concat(atom, self._wholes[rest]), other)
+                    whole = nodes.munch(EPSILON, nodes.concat(atom, self._whole(rest)), other)
                     for some, target in self._automaton.derivatives.live_arcs(whole):
                         for byte in bytes_in(some):
                             moves.setdefault(byte, []).append((EPSILON, EMPTY, (target, None), _END))
             waiting += [(below, other) for other in factor.ends]
         for byte in moves:
             mask |= 1 << byte
+        for one in wide:
+            for some, _ in one.arcs:
+                mask |= some
         work.add(2)
-        made = self._tables[stack] = _Table({byte: [*dict.fromkeys(found)] for byte, found in moves.items()}, wide, mask)
+        after_wide = [(one, self._united(stacks)) for one, stacks in wide.items()]
+        made = self._tables[stack] = _Table(moves, after_wide, mask, {})
         return made
+
+    def _moved(self, table: _Table, byte: int) -> list[tuple[Node, int]]:
+        """What is left of heads after a byte, and the stack after each, all that have a text."""
+        known = table.found.get(byte)
+        if known is None:
+            by_target: dict[Node, set[int]] = {}
+            for move in dict.fromkeys(table.moves[byte]):
+                target, stack = self._after(move)
+                if stack != _DEAD:
+                    by_target.setdefault(target, set()).add(stack)
+            known = table.found[byte] = [(target, self._united(stacks)) for target, stacks in by_target.items()]
+        return known
 
     def _after(self, move: _Move) -> tuple[Node, int]:
         """What is left of a head, and the stack after it; `_DEAD` where that has no text."""
@@ -328,7 +384,7 @@ class StackWalk:
         stack = self._push_path(path, below)
         if rival is EMPTY or stack == _DEAD:
             return target, stack
-        return EPSILON, self.push(nodes.munch(EPSILON, nodes.concat(target, self._wholes[stack]), rival), _END)
+        return EPSILON, self.push(nodes.munch(EPSILON, nodes.concat(target, self._whole(stack)), rival), _END)
 
     # -- walks -------------------------------------------------------------------------------------------------------------------
 
@@ -365,19 +421,16 @@ class StackWalk:
         table, branches = self._table(stack), trie.branches(node)
         moves = table.moves
         for byte in moves if len(moves) < len(branches) else branches:
-            step, targets = branches.get(byte), moves.get(byte)
-            if step is not None and targets is not None:
+            step = branches.get(byte)
+            if step is not None and byte in moves:
                 child, labels, below = step
-                for move in targets:
-                    target, after = self._after(move)
-                    if after != _DEAD:
-                        found += labels
-                        if below:
-                            waiting.append((child, target, after))
-        for wide in table.wide:
-            after = self._push_path(wide.path, wide.stack)
-            if after != _DEAD:
-                self._read_wide(trie, node, wide, after, found, words, waiting)
+                targets = self._moved(table, byte)
+                if targets:
+                    found += labels
+                if below:
+                    waiting += [(child, target, after) for target, after in targets]
+        for wide, after in table.wide:
+            self._read_wide(trie, node, wide, after, found, words, waiting)
 
     def _read_atom(
         self, trie: Trie, place: _Place, found: list[int], words: NDArray[np.int32] | None, waiting: list[_Place]
