@@ -12,6 +12,7 @@ Source: Tomita 1987 (graph-structured stacks).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 from fsm import bitmask
 from fsm.automaton.byte_dfa import FEW_BYTES
 from fsm.automaton.lazy_dfa import Automaton
+from fsm.errors import BudgetExceeded, exceeded
 from fsm.terms import node as nodes
 from fsm.terms import work
 from fsm.terms.byte_classes import completed, product
@@ -32,6 +34,7 @@ from fsm.tokens.vocabulary import Vocabulary
 MAX_STACKS = 40_000  # beyond them all are forgotten before the next walk
 MAX_VISITS = 60_000  # of places in one walk; one that takes more is given up
 MIN_PRODUCT_TEXTS = 64  # the fewest tokens below a place for which a product is made
+MAX_HEADS = 5_000  # with which one factor may begin; with more the walk is given up
 MAX_PLACES = 64  # where a product may be left with one byte, before its rests are walked once for all of them
 _VISITS_PER_WORK = 4
 _END = 0  # the stack without factors
@@ -70,12 +73,14 @@ class _Factor(NamedTuple):
         moves: by byte, what is left of a head, the rival then, and the path.
         wide: the heads with many bytes.
         opaque: heads that depend on all that follows.
+        calls: rules with which the factor may begin in several ways: the rule, the rival, and the paths after it.
         ends: the rivals with which it may be empty.
     """
 
     moves: dict[int, list[tuple[Node, Node, _Path]]]
     wide: list[_Wide]
     opaque: list[_Head]
+    calls: dict[tuple[Node, Node], list[_Path]]
     ends: list[Node]
 
 
@@ -124,7 +129,12 @@ class StackWalk:
             self._forget()
         words = np.zeros(self._vocabulary.num_words, np.int32)
         found = list[int]()
-        if not self._walk(self._trie, self.push(term, _END), found, words):
+        try:
+            if not self._walk(self._trie, self.push(term, _END), found, words):
+                return None
+        except BudgetExceeded as error:
+            if error.limit != "max_heads":
+                raise
             return None
         bitmask.add_ids(words, np.array(found, np.int32))
         return words
@@ -246,14 +256,34 @@ class StackWalk:
 
     # -- tables ------------------------------------------------------------------------------------------------------------------
 
-    def _heads(self, factor: Node, ends: list[Node]) -> Iterator[_Head]:
-        """The terms with which a factor may begin; the rivals with which it may be empty are added to `ends`."""
+    def _heads(self, factor: Node) -> tuple[list[_Head], list[Node]]:
+        """The terms with which a factor may begin, and the rivals with which it may be empty.
+
+        A rule that it may begin with in several ways is not expanded: rules that begin with rules twice would double what is found.
+        """
+        several = set[Node]()
+        while True:
+            met, heads, ends = Counter[Node](), list[_Head](), list[Node]()
+            for head in self._expanded(factor, several, ends):
+                if head.atom.kind is Kind.RULE and head.atom not in several:
+                    met[head.atom] += 1
+                    if met[head.atom] > 1:
+                        break
+                heads.append(head)
+            else:
+                return [head for head in heads if head.atom.kind is not Kind.RULE or head.atom in several], ends
+            several.add(head.atom)
+
+    def _expanded(self, factor: Node, several: Collection[Node], ends: list[Node]) -> Iterator[_Head]:
+        """The terms with which a factor may begin, rules included; those in `several` are not expanded."""
         waiting, seen = [_Head(factor, None, EMPTY)], set[_Head]()
         while waiting:
             item = term, path, rival = waiting.pop()
             if item in seen:
                 continue
             seen.add(item)
+            if len(seen) > MAX_HEADS:
+                raise exceeded("max_heads", MAX_HEADS, "a term begins in too many ways")
             kind = term.kind
             if kind is Kind.EPSILON:
                 if path is None:
@@ -270,7 +300,10 @@ class StackWalk:
             elif kind is Kind.ALTERNATION:
                 waiting += [_Head(member, path, rival) for member in term.args]
             elif kind is Kind.RULE:
-                waiting.append(_Head(term.args[0].body, path, rival))
+                if item.path is not None or term is not factor:
+                    yield item
+                if term not in several or term is factor:
+                    waiting.append(_Head(term.args[0].body, path, rival))
             elif kind is Kind.MUNCH and term.args[0] is EPSILON:
                 _, tail, other = term.args
                 waiting.append(_Head(tail, path, nodes.alternation((rival, other))))
@@ -287,14 +320,16 @@ class StackWalk:
         known = self._factors.get(term)
         if known is not None:
             return known
-        made = self._factors[term] = _Factor({}, [], [], [])
-        for head in dict.fromkeys(self._heads(term, made.ends)):
-            if not self._is_atom(head.atom):
+        heads, ends = self._heads(term)
+        made = self._factors[term] = _Factor({}, [], [], {}, [*dict.fromkeys(ends)])
+        for head in heads:
+            if head.atom.kind is Kind.RULE:
+                made.calls.setdefault((head.atom, head.rival), []).append(head.path)
+            elif not self._is_atom(head.atom):
                 made.opaque.append(head)
             else:
                 self._add(made, head, self._automaton.derivatives.live_arcs(head.atom))
-        made.ends[:] = dict.fromkeys(made.ends)
-        work.add(2 + len(made.moves) // _VISITS_PER_WORK)
+        work.add(2 + (len(heads) + len(made.moves)) // _VISITS_PER_WORK)
         work.check()
         return made
 
@@ -355,6 +390,11 @@ class StackWalk:
                     for some, target in self._automaton.derivatives.live_arcs(whole):
                         for byte in bytes_in(some):
                             moves.setdefault(byte, []).append((EPSILON, EMPTY, (target, None), _END))
+            for (rule, other), paths in factor.calls.items():
+                after_rule = {self._push_path(path, below) for path in paths} - {_DEAD}
+                number = self.push(rule, self._united(after_rule)) if after_rule else _DEAD
+                if number != _DEAD:
+                    waiting.append((number, other))
             waiting += [(below, other) for other in factor.ends]
         for byte in moves:
             mask |= 1 << byte
