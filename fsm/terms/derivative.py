@@ -75,7 +75,7 @@ class Derivatives:
         self._counted: dict[tuple[object, ...], dict[tuple[int, int], bool]] = {}
         self._iterations: dict[tuple[Node, Node], bytes] = {}
         self._distances = Distances(max_memo=max_memo)
-        self._free = FreeTexts(self.first_bytes, max_memo)
+        self.free_texts = FreeTexts(self.first_bytes, max_memo)
         self._lock = rlock()  # a thread must not clear a cache while another one fills it
 
     def arcs(self, node: Node) -> Arcs:
@@ -406,22 +406,6 @@ class Derivatives:
             self._solve(node, alphabet)
             return self._inhabited[node, alphabet]
 
-    def leaves_no_rival(self, node: Node) -> bool:
-        """True where some text of `node` is known to restrict nothing that follows it, by no MUNCH; then any text may follow."""
-        if self._free.has(node):
-            return True
-        if not self.is_inhabited(node):
-            return False
-        if not node.has_munch or node.kind in _SEARCHED:
-            return not node.has_munch
-        pair = node, EMPTY
-        left = self._left.get(ALL_BYTES, {})
-        if pair not in left:  # the answer was known without it
-            with self._lock:
-                left = self._left.setdefault(ALL_BYTES, {})
-                Rivals(self, ALL_BYTES, left).has_text(node)
-        return EMPTY in left.get(pair, ())
-
     def _known(self, node: Node, alphabet: int) -> bool | None:
         """The answer where it takes no visit of all parts."""
         if alphabet == ALL_BYTES:
@@ -438,7 +422,7 @@ class Derivatives:
             self._inhabited.clear()
             self._left.clear()
         if root.has_munch and root.kind not in _SEARCHED:
-            value = {root: True} if alphabet == ALL_BYTES and self._free.has(root) else {root: Rivals(self, alphabet, self._left.setdefault(alphabet, {})).has_text(root)}
+            value = {root: True} if alphabet == ALL_BYTES and self.free_texts.has(root) else {root: Rivals(self, alphabet, self._left.setdefault(alphabet, {})).has_text(root)}
         else:
             value = self._fixed_point(root, alphabet)
         for node, answer in value.items():

@@ -1,6 +1,7 @@
 """`FreeTexts`: whether a term is seen to have a text that restricts nothing that follows it, though it contains a MUNCH (maximal munch):
-such a term has a text before any other one. It looks at the parts of a term, and finds nothing out by a search: False may be True. What it
-does not tell is found by `rivals.py`, whose fixed point over the rules of a grammar takes a hundred times as long.
+such a term has a text before any other one. It looks for one text, part by part, and follows the bytes with which what comes next must not
+begin; of several ways it takes the one that excludes fewest bytes. So it may miss a text, and finds none that is not there. What it does
+not tell is found by `rivals.py`, whose fixed point over the rules of a grammar takes a hundred times as long.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from fsm.terms.node import EPSILON, Kind, Node
 MAX_DEPTH = 100  # of parts that are looked at; deeper ones tell nothing
 
 _Question = tuple[Node, int]
-"""A term, and the bytes with which a text of it must not begin; 0 if the text may also be empty."""
+"""A term, and a 256-bit mask of bytes with which a text of it must not begin."""
 
 
 class FreeTexts:
@@ -21,57 +22,68 @@ class FreeTexts:
 
     def __init__(self, first_bytes: Callable[[Node], int], max_memo: int) -> None:
         self._first_bytes, self._max_memo = first_bytes, max_memo
-        self._found: set[_Question] = set()
+        self._left: dict[_Question, int] = {}
         self._open: set[_Question] = set()
 
     def has(self, term: Node) -> bool:
-        """True where a term has a text that any text may follow; False where this is not seen. Cost: 1 us per part, once where it is True."""
-        if len(self._found) > self._max_memo:
-            self._found.clear()
+        """True where a term has a text that any text may follow; False where this is not seen. Cost: 2 us per part, once if it is True."""
+        return self.left(term, 0) == 0
+
+    def left(self, term: Node, excluded: int) -> int | None:
+        """A 256-bit mask of bytes with which nothing may begin after some text of a term, which begins with none of `excluded`.
+
+        Other bytes may begin what follows that text. None where no such text is seen.
+        """
+        if len(self._left) > self._max_memo:
+            self._left.clear()
         self._open = set()
-        return self._has(term, 0, MAX_DEPTH)
+        return self._of(term, excluded, MAX_DEPTH)
 
-    def _has(self, term: Node, excluded: int, depth: int) -> bool:
-        if not excluded and term.nullable:
-            return not term.is_guarded
+    def _of(self, term: Node, excluded: int, depth: int) -> int | None:
+        """The bytes that a text of a term excludes after it, where it must not begin with some bytes; None where no text is seen."""
+        is_skipped = term.nullable and not term.is_guarded
+        if is_skipped and not excluded:
+            return 0
         if not term.has_munch:
-            return self._is_plain(term, excluded)
-        question = term, excluded
-        if question in self._found:
-            return True
-        if question in self._open or not depth:
-            return False
-        self._open.add(question)
-        found = self._of_parts(term, excluded, depth - 1)
-        if found:
-            self._found.add(question)
-        return found
+            found = self._of_plain(term, excluded)
+        else:
+            question = term, excluded
+            found = self._left.get(question)
+            if found is None and question not in self._open and depth:
+                self._open.add(question)
+                found = self._of_parts(term, excluded, depth - 1)
+                if found is not None:
+                    self._left[question] = found
+        return _least([found, excluded]) if is_skipped else found
 
-    def _is_plain(self, term: Node, excluded: int) -> bool:
+    def _of_plain(self, term: Node, excluded: int) -> int | None:
         """The answer for a term without a MUNCH."""
         if not term.is_plain or term is EPSILON:
-            return False
-        return not excluded or not self._first_bytes(term) & excluded
+            return None
+        return None if excluded and self._first_bytes(term) & excluded else 0
 
-    def _of_parts(self, term: Node, excluded: int, depth: int) -> bool:
+    def _of_parts(self, term: Node, excluded: int, depth: int) -> int | None:
         kind, args = term.kind, term.args
         if kind is Kind.RULE:
-            return self._has(args[0].body, excluded, depth)
+            return self._of(args[0].body, excluded, depth)
         if kind is Kind.ALTERNATION:
-            return any(self._has(part, excluded, depth) for part in args)
-        if kind is Kind.REPEAT:
-            return self._has(args[0], excluded, depth) and (not excluded or self._has(args[0], 0, depth))
+            return _least([self._of(part, excluded, depth) for part in args])
         if kind is Kind.MUNCH and args[0] is EPSILON:
-            return self._has(args[1], excluded | self._first_bytes(args[2]), depth)
-        return kind is Kind.CONCAT and self._of_factors(term, excluded, depth)
+            more = excluded | self._first_bytes(args[2])
+            return more if args[1] is EPSILON else self._of(args[1], more, depth)
+        if kind is Kind.REPEAT:
+            return self._of(args[0], excluded, depth) if args[1] <= 1 else None
+        return self._of_factors(term, excluded, depth) if kind is Kind.CONCAT else None
 
-    def _of_factors(self, term: Node, excluded: int, depth: int) -> bool:
-        """The answer for a concatenation: the first factors may be empty, one begins the text, and those after it are free."""
+    def _of_factors(self, term: Node, excluded: int, depth: int) -> int | None:
+        left: int | None = excluded
         for factor in nodes.factors(term):
-            if excluded and self._has(factor, excluded, depth):
-                excluded = 0
-            elif excluded and (not factor.nullable or factor.is_guarded):
-                return False
-            elif not excluded and not self._has(factor, 0, depth):
-                return False
-        return not excluded
+            left = self._of(factor, left, depth)
+            if left is None:
+                return None
+        return left
+
+
+def _least(masks: list[int | None]) -> int | None:
+    """The mask with the fewest bits; None where there is none."""
+    return min((mask for mask in masks if mask is not None), key=int.bit_count, default=None)

@@ -115,7 +115,6 @@ class StackWalk:
         self._wholes: dict[int, Node] = {_END: EPSILON}
         self._tables: dict[int, _Table] = {}
         self._factors: dict[Node, _Factor] = {}
-        self._free: dict[Node, bool] = {}
         self._divisions: dict[Node, tuple[Node, Node | None]] = {}
         self._ends: dict[tuple[Node, int], list[int]] = {}
         self._rests: dict[tuple[int, int], NDArray[np.bool_]] = {}
@@ -174,7 +173,7 @@ class StackWalk:
         number = self._numbers.get((factor, stack))
         if number is None:
             number = _DEAD
-            if self._is_free(factor) or self._automaton.is_alive(nodes.concat(factor, self._whole(stack))):
+            if self._seems_alive(factor, stack) or self._automaton.is_alive(nodes.concat(factor, self._whole(stack))):
                 number = len(self._stacks)
                 self._stacks.append((factor, stack))
             self._numbers[factor, stack] = number
@@ -233,12 +232,15 @@ class StackWalk:
             rest = more
         return nodes.sequence(parts), rest
 
-    def _is_free(self, factor: Node) -> bool:
-        """True where a factor has a text that any other may follow, so that it has one before any stack."""
-        known = self._free.get(factor)
-        if known is None:
-            known = self._free[factor] = self._automaton.derivatives.leaves_no_rival(factor)
-        return known
+    def _seems_alive(self, factor: Node, stack: int) -> bool:
+        """True where a factor is seen to have a text that the stack below may follow; False where that takes a search."""
+        left = self._automaton.derivatives.free_texts.left
+        mask = left(factor, 0)
+        while mask and stack != _END:
+            stack = self._unions.get(stack, (stack,))[0]
+            factor, stack = self._stacks[stack]
+            mask = left(factor, mask)
+        return mask is not None
 
     def _is_atom(self, term: Node) -> bool:
         """True for a term that is read byte by byte; a loop only over one byte, or with many first bytes, as others are read by rounds."""
