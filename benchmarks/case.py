@@ -58,7 +58,12 @@ def languages() -> list[Case]:
     """Grammars of languages as programs are written in, of our own (`grammars/`), each with a text; apart from the other cases."""
     names = {"java": "like Java", "sql": "SQL, whole", "c": "a part of C", "config": "configuration"}
     return [
-        Case(name, "grammar", (GRAMMARS / f"{stem}.lark").read_text("utf-8"), (GRAMMARS / f"{stem}.txt").read_text("utf-8"))
+        Case(
+            name,
+            "grammar",
+            (GRAMMARS / f"{stem}.lark").read_text("utf-8"),
+            (GRAMMARS / f"{stem}.txt").read_text("utf-8"),
+        )
         for stem, name in names.items()
     ]
 

@@ -65,7 +65,9 @@ def main() -> None:
         _measure_schemas(options, described)
         return
     if options.languages:
-        options.engines = [name for name in options.engines if name in ("ours", "llguidance")]  # which read grammars of Lark
+        options.engines = [
+            name for name in options.engines if name in ("ours", "llguidance")
+        ]  # which read grammars of Lark
     known = languages() if options.languages else cases()
     chosen = [case for case in known if not options.cases or case.name in options.cases]
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())

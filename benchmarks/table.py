@@ -88,7 +88,9 @@ def languages(report: dict[str, Any], chosen: list[Case]) -> str:
     """The section of the grammars of programming languages, which are measured apart."""
     engines, settings = report["engines"], report["settings"]
     about = f"{sentence(report['machine'])} {settings['rounds']} rounds; otherwise as above."
-    sizes = ", ".join(f"{case.name}: {case.source.count(chr(10) + '!') + _num_rules(case)} definitions" for case in chosen)
+    sizes = ", ".join(
+        f"{case.name}: {case.source.count(chr(10) + '!') + _num_rules(case)} definitions" for case in chosen
+    )
     return "\n".join(
         ["## Grammars of programming languages", "", f"{about} Rules and terminals as written: {sizes}.", "", _pooled(engines, chosen),
          _per_case(engines, chosen)]

@@ -10,8 +10,10 @@ The lexical rules (`terminal.py`):
 - where both a keyword (`"if"`) and a name are possible, the keyword is not a name, and a longer name is not a keyword. Where only one of
   them is, the text is read as that one. Possible after a terminal are all terminals that follow it anywhere in the grammar;
 - where Lark's LALR parser takes the grammar without conflicts, the order of its lexer applies to all terminals, priorities included;
-- ignored terminals (`%ignore`) are allowed after a terminal: one text of at most 32 bytes, since models tend to write unlimited white
-  space where they may; with `ignored="any"` any number of them, also before the first terminal.
+- ignored terminals (`%ignore`) are allowed after a terminal: any number of comments and the like, and between them white space, at most
+  one text of a terminal, or of two different ones, of at most 32 bytes each, since models tend to write unlimited white space where they
+  may; with `ignored="any"` any number of all of them, also before the first terminal. White space are the terminals that have a text
+  of nothing else.
 
 A finished text is parsed by `lark.Lark(text).parse` and, where it takes the grammar without conflicts, by
 `lark.Lark(text, parser="lalr").parse`. Left out are texts where what follows could extend a terminal, and only more than a few bytes
@@ -414,9 +416,7 @@ class _Productions:
         for symbol in self._helpers():
             self._inline(symbol)
         cases = {symbol: [*self._cases(symbol)] for symbol in self._rules if symbol not in self._inlined}
-        leading = {
-            name: [*dict.fromkeys(part for part, _ in found if part in cases)] for name, found in cases.items()
-        }
+        leading = {name: [*dict.fromkeys(part for part, _ in found if part in cases)] for name, found in cases.items()}
         for component in nodes.components(leading):
             self._define(component, cases)
 
@@ -424,7 +424,8 @@ class _Productions:
         """The rules that Lark writes for loops, those first that others contain; none that is left-recursive but for its rounds."""
         leading = {name: [*self._leading(name)] for name in self._rules}
         alone = {name for name, *others in nodes.components(leading) if not others}
-        names = {name for name in alone if name.name.startswith("__") and not self._facts.is_nullable(name)}
+        loops = {name for name in alone if any(row[:1] == (name,) for row in self._rules[name])}
+        names = {name for name in loops if name.name.startswith("__") and not self._facts.is_nullable(name)}
         parts = {
             name: [part for row in self._rules[name] for part in row[row[:1] == (name,) :] if part in names]
             for name in self._rules
@@ -450,7 +451,9 @@ class _Productions:
         if self._is_greedy:
             again = self._between(symbol, again, some)
         if first is not EMPTY and not first.nullable and not again.nullable:
-            self._inlined[symbol] = nodes.repeat(first, 1) if first is again else nodes.concat(first, nodes.repeat(again))
+            self._inlined[symbol] = (
+                nodes.repeat(first, 1) if first is again else nodes.concat(first, nodes.repeat(again))
+            )
 
     def _sure(self) -> set[_Symbol]:
         """The rules of which every prefix can be completed: each derives a text, and none of its terminals restricts what follows."""

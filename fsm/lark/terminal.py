@@ -188,7 +188,7 @@ Lexing = Literal["none", "keywords", "all", "greedy"]
 """How much of the contextual lexer is imitated: nothing, keywords before names, the order of all terminals; or that of llguidance."""
 Context = frozenset[str]
 """The names of the terminals that are allowed at a position, without those that are ignored."""
-MAX_IGNORED = 32  # bytes of what is ignored at one position
+MAX_IGNORED = 32  # bytes of an ignored text of white space
 _BLANKS = regex(r"\s*").node
 _MAX_COMPARED = 500  # states in which the texts of two terminals are compared
 # Where no part is of these kinds, a term is made of loops.
@@ -396,7 +396,11 @@ class Terminals:
 
     @cached_method
     def gap(self, context: Context) -> Node:
-        """The ignored texts before a position where the terminals of `context` are possible."""
+        """The ignored texts before a position where the terminals of `context` are possible.
+
+        White space is one text or two of different terminals; so a line can end and the next begin. Comments are any number, as one that
+        has begun, and ends in a line break, would end the program otherwise.
+        """
         after = self._first_bytes(context | self._ignored)
         texts = {name: self._read(name, context) for name in sorted(self._ignored)}
         if self._mode == "any":

@@ -56,6 +56,9 @@ class Derivatives:
         max_memo: most cached arc lists; beyond them the cache is cleared.
         max_step: most work that one derivative may take (see `work.py`); more raises `BudgetExceeded`.
         by_sets: whether searches follow sets of alternatives first; else what they find is known of each alternative.
+
+    Attributes:
+        free_texts: which terms are seen to have a text that restricts nothing after it.
     """
 
     def __init__(
@@ -422,7 +425,11 @@ class Derivatives:
             self._inhabited.clear()
             self._left.clear()
         if root.has_munch and root.kind not in _SEARCHED:
-            value = {root: True} if alphabet == ALL_BYTES and self.free_texts.has(root) else {root: Rivals(self, alphabet, self._left.setdefault(alphabet, {})).has_text(root)}
+            value = (
+                {root: True}
+                if alphabet == ALL_BYTES and self.free_texts.has(root)
+                else {root: Rivals(self, alphabet, self._left.setdefault(alphabet, {})).has_text(root)}
+            )
         else:
             value = self._fixed_point(root, alphabet)
         for node, answer in value.items():

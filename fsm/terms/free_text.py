@@ -76,12 +76,12 @@ class FreeTexts:
         return self._of_factors(term, excluded, depth) if kind is Kind.CONCAT else None
 
     def _of_factors(self, term: Node, excluded: int, depth: int) -> int | None:
-        left: int | None = excluded
         for factor in nodes.factors(term):
-            left = self._of(factor, left, depth)
+            left = self._of(factor, excluded, depth)
             if left is None:
                 return None
-        return left
+            excluded = left
+        return excluded
 
 
 def _least(masks: list[int | None]) -> int | None:

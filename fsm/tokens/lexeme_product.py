@@ -12,7 +12,6 @@ from fsm.terms.node import Node
 from fsm.tokens.trie import Trie
 from fsm.tokens.walk import finish, sweep
 
-
 _Nodes = NDArray[np.int32]
 
 
@@ -30,7 +29,8 @@ class LexemeProduct:
     def __init__(self, term: Node, trie: Trie, node: int) -> None:
         automaton = Automaton(term)
         start = Automaton.initial_state
-        inside, ends, went_on = list[_Nodes](), [np.array([node] if automaton.is_accepting(start) else [], np.int32)], list[_Nodes]()
+        inside = list[_Nodes]()
+        ends = [np.array([node] if automaton.is_accepting(start) else [], np.int32)]
         accepts = np.zeros(64, bool)
         tail: list[tuple[int, int]] = []
         states = {start}

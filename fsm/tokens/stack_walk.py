@@ -39,7 +39,9 @@ MAX_PLACES = 64  # where a product may be left with one byte, before its rests a
 _VISITS_PER_WORK = 4
 _END = 0  # the stack without factors
 _DEAD = -1
-_REGULAR_ATOMS = frozenset({Kind.LITERAL, Kind.BYTES, Kind.WORDS, Kind.INTERSECTION, Kind.COMPLEMENT, Kind.MACHINE, Kind.CONTINUATION})
+_REGULAR_ATOMS = frozenset(
+    {Kind.LITERAL, Kind.BYTES, Kind.WORDS, Kind.INTERSECTION, Kind.COMPLEMENT, Kind.MACHINE, Kind.CONTINUATION}
+)
 
 _Path = tuple[Node, "_Path"] | None
 """Terms that are left of a factor: the first, and those after it."""
@@ -115,6 +117,7 @@ class StackWalk:
         self._wholes: dict[int, Node] = {_END: EPSILON}
         self._tables: dict[int, _Table] = {}
         self._factors: dict[Node, _Factor] = {}
+        self._atoms: dict[Node, _Factor] = {}
         self._divisions: dict[Node, tuple[Node, Node | None]] = {}
         self._ends: dict[tuple[Node, int], list[int]] = {}
         self._rests: dict[tuple[int, int], NDArray[np.bool_]] = {}
@@ -224,7 +227,9 @@ class StackWalk:
             after, more = nodes.first_and_rest(rest)
             if after.kind is Kind.REPEAT:
                 is_own = is_wide and after.is_regular and not after.has_munch
-                if not is_own or (after.nullable and (len(parts) > 1 or first.kind is not Kind.BYTES or not self._is_wide(after))):
+                if not is_own or (
+                    after.nullable and (len(parts) > 1 or first.kind is not Kind.BYTES or not self._is_wide(after))
+                ):
                     break
             elif after.kind is not Kind.BYTES and after.kind is not Kind.LITERAL:
                 break
@@ -335,6 +340,14 @@ class StackWalk:
         work.check()
         return made
 
+    def _atom(self, term: Node) -> _Factor:
+        """How what is left of a head begins, as a whole; its paths are empty."""
+        known = self._atoms.get(term)
+        if known is None:
+            known = self._atoms[term] = _Factor({}, [], [], {}, [])
+            self._add(known, _Head(term, None, EMPTY), self._automaton.derivatives.live_arcs(term))
+        return known
+
     def _add(self, made: _Factor, head: _Head, arcs: tuple[tuple[int, Node], ...]) -> None:
         atom, path, rival = head
         size = len(arcs)
@@ -357,7 +370,7 @@ class StackWalk:
         if rival is EMPTY:
             yield from ((mask, target, EMPTY) for mask, target in arcs)
             return
-        for (mask, (target, still)) in product((arcs, completed(self._automaton.derivatives.arcs(rival), EMPTY))):
+        for mask, (target, still) in product((arcs, completed(self._automaton.derivatives.arcs(rival), EMPTY))):
             if not still.nullable:
                 yield mask, target, still
 
@@ -479,7 +492,7 @@ class StackWalk:
     ) -> None:
         """Read a byte within a head."""
         node, atom, stack = place
-        factor, branches = self._factor(atom), trie.branches(node)
+        factor, branches = self._atom(atom), trie.branches(node)
         moves = factor.moves
         for byte in moves if len(moves) < len(branches) else branches:
             step, targets = branches.get(byte), moves.get(byte)
@@ -495,7 +508,14 @@ class StackWalk:
             waiting.append((node, EPSILON, stack))
 
     def _read_wide(
-        self, trie: Trie, node: int, wide: _Wide, stack: int, found: list[int], words: NDArray[np.int32] | None, waiting: list[_Place]
+        self,
+        trie: Trie,
+        node: int,
+        wide: _Wide,
+        stack: int,
+        found: list[int],
+        words: NDArray[np.int32] | None,
+        waiting: list[_Place],
     ) -> bool:
         """Read a head that may begin with many bytes; True where it was by a product, with where it is left."""
         if words is not None and wide.is_whole and trie.below(node) >= MIN_PRODUCT_TEXTS:
@@ -542,7 +562,12 @@ class StackWalk:
             known = term, None
             if term.kind is Kind.INTERSECTION and len(term.args) == 2:
                 one, other = term.args if term.args[1].kind is Kind.COMPLEMENT else reversed(term.args)
-                if other.kind is Kind.COMPLEMENT and one.is_plain and nodes.ends_in_loop(one) and _is_finite(other.args[0]):
+                if (
+                    other.kind is Kind.COMPLEMENT
+                    and one.is_plain
+                    and nodes.ends_in_loop(one)
+                    and _is_finite(other.args[0])
+                ):
                     known = one, other.args[0]
             self._divisions[term] = known
         return known
@@ -557,7 +582,11 @@ class StackWalk:
                 if term.nullable:
                     known.append(here)
                 for mask, target in self._automaton.derivatives.arcs(term):
-                    waiting += [(step[0], target) for byte in bytes_in(mask) if (step := self._trie.step(here, byte)) is not None]
+                    waiting += [
+                        (step[0], target)
+                        for byte in bytes_in(mask)
+                        if (step := self._trie.step(here, byte)) is not None
+                    ]
             self._ends[texts, node] = known
         return known
 
