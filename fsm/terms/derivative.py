@@ -78,7 +78,7 @@ class Derivatives:
         self._counted: dict[tuple[object, ...], dict[tuple[int, int], bool]] = {}
         self._iterations: dict[tuple[Node, Node], bytes] = {}
         self._distances = Distances(max_memo=max_memo)
-        self.free_texts = FreeTexts(self.first_bytes, max_memo)
+        self.free_texts = FreeTexts(self.first_bytes, self.is_inhabited, max_memo)
         self._lock = rlock()  # a thread must not clear a cache while another one fills it
 
     def arcs(self, node: Node) -> Arcs:

@@ -18,10 +18,16 @@ _Question = tuple[Node, int]
 
 
 class FreeTexts:
-    """Answers about terms, kept in this object; `first_bytes` returns a mask of all bytes with which a text of a term may begin."""
+    """Answers about terms, kept in this object.
 
-    def __init__(self, first_bytes: Callable[[Node], int], max_memo: int) -> None:
-        self._first_bytes, self._max_memo = first_bytes, max_memo
+    Args:
+        first_bytes: returns a mask of all bytes with which a text of a term may begin.
+        is_inhabited: whether a term without rules and MUNCH has a text.
+        max_memo: the most answers that are kept.
+    """
+
+    def __init__(self, first_bytes: Callable[[Node], int], is_inhabited: Callable[[Node], bool], max_memo: int) -> None:
+        self._first_bytes, self._is_inhabited, self._max_memo = first_bytes, is_inhabited, max_memo
         self._left: dict[_Question, int] = {}
         self._open: set[_Question] = set()
 
@@ -41,7 +47,7 @@ class FreeTexts:
 
     def _of(self, term: Node, excluded: int, depth: int) -> int | None:
         """The bytes that a text of a term excludes after it, where it must not begin with some bytes; None where no text is seen."""
-        is_skipped = term.nullable and not term.is_guarded
+        is_skipped = term.nullable and not term.is_guarded  # with the empty text
         if is_skipped and not excluded:
             return 0
         if not term.has_munch:
@@ -58,7 +64,9 @@ class FreeTexts:
 
     def _of_plain(self, term: Node, excluded: int) -> int | None:
         """The answer for a term without a MUNCH."""
-        if not term.is_plain or term is EPSILON:
+        if term is EPSILON or not (
+            term.is_plain or (term.is_regular and not term.nullable and self._is_inhabited(term))
+        ):
             return None
         return None if excluded and self._first_bytes(term) & excluded else 0
 

@@ -23,6 +23,7 @@ from fsm import bitmask
 from fsm.automaton.byte_dfa import FEW_BYTES
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import BudgetExceeded, exceeded
+from fsm.process_fork import rlock
 from fsm.terms import node as nodes
 from fsm.terms import work
 from fsm.terms.byte_classes import completed, product
@@ -107,6 +108,7 @@ class StackWalk:
 
     def __init__(self, automaton: Automaton, vocabulary: Vocabulary) -> None:
         self._automaton, self._vocabulary, self._trie = automaton, vocabulary, vocabulary.trie
+        self._lock = rlock()
         self._forget()
 
     def _forget(self) -> None:
@@ -127,6 +129,10 @@ class StackWalk:
 
         Cost: some us for each place of the trie and stack there, and 50 to 200 us for each stack that is new.
         """
+        with self._lock:  # a thread must not number a stack while another one does
+            return self._mask(term)
+
+    def _mask(self, term: Node) -> NDArray[np.int32] | None:
         if len(self._stacks) > MAX_STACKS:
             self._forget()
         words = np.zeros(self._vocabulary.num_words, np.int32)

@@ -34,8 +34,8 @@ COMMENTS = (
     "BLOCK: /\\/\\*([^*]|\\*+[^*\\/])*\\*+\\//\n%ignore WS\n%ignore LINE\n%ignore BLOCK"
 )
 DOUBLING = "start: r0\n" + "\n".join(f"r{i}: r{i + 1} r{i + 1}?" for i in range(12)) + '\nr12: "a" | "b" NAME\n' + NAMES
-PIECES = ["a", "b", "if", "for", "aif", "foo", "_x", "1", "22", " ", "  ", "\n", ";", "=", "==", "(", ")", "((", "))", ");", "//", "/*", "*/",
-          " /* ", "*", "**", "+", " + ", "-", "&&", "||", "<<", ">", '"', '""', " = ", " (", "é", ";\n", "\n// ", "a=", "x;"]  # fmt: skip
+PIECES = ["a", "b", "if", "for", "aif", "foo", "_x", "1", "22", " ", "  ", "\n", ";", "=", "==", "(", ")", "((", ");", "//", "/*", "*/",
+          " /* ", "*", "**", "+", " + ", "-", "&&", "||", "<<", ">", '"', '""', " = ", " (", "é", ";\n", "\n// ", "a="]  # fmt: skip
 TEXTS = {
     "ladder": (LADDER, "foo + b * (22 - a) == x && 1 < 7"),
     "keywords": (KEYWORDS, "AIF foo; bfor x; foo = 22;"),
@@ -48,7 +48,7 @@ LEXERS: list[Lexer] = ["contextual", "dynamic", "greedy"]
 @pytest.fixture(scope="module")
 def pieces() -> Vocabulary:
     random = Random(0)
-    texts = {"".join(random.choices(PIECES, k=random.randint(1, 4))).encode() for _ in range(2_500)}
+    texts = {"".join(random.choices(PIECES, k=random.randint(1, 4))).encode() for _ in range(900)}
     return Vocabulary([*(bytes((byte,)) for byte in range(256)), *sorted(texts), None], [256 + len(texts)])
 
 
@@ -57,7 +57,7 @@ def check(token_fsm: TokenFSM, text: bytes, seed: int) -> None:
     vocabulary, random = token_fsm.vocabulary, Random(seed)
     plain = Automaton(token_fsm.expression.node)
     stacks = StackWalk(token_fsm.automaton, vocabulary)
-    for length in (*range(len(text) + 1), *random.choices(range(len(text)), k=8)):
+    for length in (*range(len(text) + 1), *random.choices(range(len(text)), k=3)):
         state = plain.next_state(plain.initial_state, text[:length])
         for _ in range(1 + (random.random() < 0.3)):
             term = plain.nodes[state]
@@ -79,7 +79,7 @@ def test_masks_are_those_of_the_plain_walk(name: str, lexer: Lexer, pieces: Voca
     token_fsm = TokenFSM(grammar(text, lexer=lexer, limits=Limits(max_work=10**6)), pieces)
     monkeypatch.setattr(stack_walk, "MIN_PRODUCT_TEXTS", 8)
     monkeypatch.setattr(stack_walk, "MAX_PLACES", 3)
-    check(token_fsm, written.encode()[: 20 if name != "doubling" else 3], seed=len(name))
+    check(token_fsm, written.encode()[: 9 if name != "doubling" else 3], seed=len(name))
 
 
 @pytest.mark.parametrize("case", languages(), ids=lambda case: case.name)
@@ -88,7 +88,7 @@ def test_programs_are_written_and_a_mask_takes_little_work(case: object, tekken:
     text, written = case.source, case.text.encode()  # type: ignore[attr-defined]
     token_fsm = TokenFSM(grammar(text), Vocabulary(*tekken))
     state, dearest = token_fsm.initial_state, 0
-    for size in range(0, 120, 3):
+    for size in range(0, 60, 3):
         before = work.done()
         words = token_fsm.bitmask(state)
         dearest = max(dearest, work.done() - before)
