@@ -12,6 +12,7 @@ from fsm.terms.node import Node
 from fsm.tokens.trie import Trie
 from fsm.tokens.walk import finish, sweep
 
+MIN_MARKED = 3_000  # nodes; with more, an array of marks for all nodes costs less than a search
 _Nodes = NDArray[np.int32]
 
 
@@ -56,7 +57,12 @@ class LexemeProduct:
                 for byte in automaton.moves(state):
                     self.continuing |= 1 << byte
         children, _ = trie.children_of(np.concatenate(ends))
-        goes_on = np.isin(children, np.concatenate(inside))
+        if len(children) < MIN_MARKED:
+            goes_on = np.isin(children, np.concatenate(inside))
+        else:
+            is_inside = np.zeros(len(trie), bool)
+            is_inside[np.concatenate(inside)] = True
+            goes_on = is_inside[children]
         self.leaving, self.staying = children[~goes_on], children[goes_on]
         self._trie = trie
         self._known: dict[int, list[tuple[int, _Nodes]]] = {}

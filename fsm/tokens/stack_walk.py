@@ -524,7 +524,8 @@ class StackWalk:
         waiting: list[_Place],
     ) -> bool:
         """Read a head that may begin with many bytes; True where it was by a product, with where it is left."""
-        if words is not None and wide.is_whole and trie.below(node) >= MIN_PRODUCT_TEXTS:
+        is_large = trie.below(node) >= MIN_PRODUCT_TEXTS and wide.atom.kind is not Kind.BYTES  # a byte is one step
+        if words is not None and wide.is_whole and is_large:
             waiting += self._left(wide.atom, node, stack, words)
             return True
         for byte, (child, labels, below) in trie.branches(node).items():
