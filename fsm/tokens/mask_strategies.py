@@ -140,7 +140,7 @@ def spelled(maker: MaskMaker, term: Node, node: int) -> Words | None:
 
 def stack_by_stack(maker: MaskMaker, term: Node, node: int) -> Words | None:
     """A term of a grammar with terminals: a walk of the trie with a pushdown automaton (`stack_walk.py`). 0.1 to 5 ms."""
-    if term.is_regular or not term.has_munch:
+    if term.is_regular or not term.has_munch or node != Trie.root:
         return None
     return maker.stacks.mask(term)
 

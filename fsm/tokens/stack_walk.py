@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,8 +29,9 @@ from fsm.terms import work
 from fsm.terms.byte_classes import completed, product
 from fsm.terms.derivative import bytes_in
 from fsm.terms.node import EMPTY, EPSILON, Kind, Node
+from fsm.tokens.lexeme_product import LexemeProduct
 from fsm.tokens.trie import Trie
-from fsm.tokens.vocabulary import Vocabulary
+from fsm.tokens.walk import Exits
 
 MAX_STACKS = 40_000  # beyond them all are forgotten before the next walk
 MAX_VISITS = 60_000  # of places in one walk; one that takes more is given up
@@ -103,10 +104,23 @@ class _Table(NamedTuple):
     found: dict[int, list[tuple[Node, int]]]
 
 
+class Tokens(Protocol):
+    """What is needed of `Vocabulary`."""
+
+    num_words: int
+    trie: Trie
+
+    def lexeme_product(self, term: Node, node: int) -> LexemeProduct:
+        """See `Vocabulary`."""
+
+    def exits(self, byte: int, at_once: bool) -> Exits | None:
+        """See `Vocabulary`."""
+
+
 class StackWalk:
     """The walks of one vocabulary's trie with the stacks of one language, which are kept from one walk to the next."""
 
-    def __init__(self, automaton: Automaton, vocabulary: Vocabulary) -> None:
+    def __init__(self, automaton: Automaton, vocabulary: Tokens) -> None:
         self._automaton, self._vocabulary, self._trie = automaton, vocabulary, vocabulary.trie
         self._lock = rlock()
         self._forget()
