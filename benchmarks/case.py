@@ -9,10 +9,12 @@ from __future__ import annotations
 import json
 import random
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from tests import grammars
 
+GRAMMARS = Path(__file__).parent / "grammars"
 PROSE = (
     "The delivery from São Paulo arrived on Tuesday; two of the seven boxes were damaged, so we ask you to send new ones "
     "before the end of the month. Please call Ms. Müller (room 214)"
@@ -50,6 +52,20 @@ class Case:
 def cases() -> list[Case]:
     """All cases, in the order of the tables."""
     return [*_patterns(), *_extractions(), *_grammars()]
+
+
+def languages() -> list[Case]:
+    """Grammars of languages as programs are written in, of our own (`grammars/`), each with a text; apart from the other cases."""
+    names = {"java": "like Java", "sql": "SQL, whole", "c": "a part of C", "config": "configuration"}
+    return [
+        Case(
+            name,
+            "grammar",
+            (GRAMMARS / f"{stem}.lark").read_text("utf-8"),
+            (GRAMMARS / f"{stem}.txt").read_text("utf-8"),
+        )
+        for stem, name in names.items()
+    ]
 
 
 def warm_up() -> list[Case]:

@@ -2,6 +2,7 @@
 
     python -m benchmarks.masks                  # everything; about a quarter of an hour, most of it outlines-core
     python -m benchmarks.masks --rounds 1 --engines ours --cases "date,nested person"
+    python -m benchmarks.masks --languages      # grammars of programming languages, in a section of the page of their own
     python -m benchmarks.masks --schemas FOLDER # schemas that a process meets for the first time; see `cold.py`
 
 The vocabulary is Mistral's tekken (131,072 tokens; it lies in the mistral-common wheel). One core, one thread. Each engine
@@ -25,7 +26,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks import cold, machine, table
-from benchmarks.case import Case, cases, warm_up
+from benchmarks.case import Case, cases, languages, warm_up
 from benchmarks.engines import ENGINES, Engine, engine
 from benchmarks.rounds import Message, Send, in_process
 from benchmarks.tekken import Tokenizer, tekken
@@ -63,7 +64,12 @@ def main() -> None:
     if options.schemas is not None:
         _measure_schemas(options, described)
         return
-    chosen = [case for case in cases() if not options.cases or case.name in options.cases]
+    if options.languages:
+        options.engines = [
+            name for name in options.engines if name in ("ours", "llguidance")
+        ]  # which read grammars of Lark
+    known = languages() if options.languages else cases()
+    chosen = [case for case in known if not options.cases or case.name in options.cases]
     columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=Console(stderr=True)) as progress:
         run = _Run(chosen, options, progress)
@@ -93,6 +99,11 @@ def _report(found: Rounds, described: dict[str, Any], chosen: list[Case], option
     settings = {name: getattr(options, name) for name in ("rounds", "repeats", "patience", "limit")}
     engines = {name: _summary(messages) for name, messages in found.items()}
     report = {"machine": described, "settings": settings, "engines": engines}
+    if options.languages:
+        text = table.languages(report, chosen)
+        if options.output:
+            table.write_section(options.output, "languages", report, text)
+        return text
     text = table.masks(report, chosen)
     if options.output:
         table.write(options.output, report, text)
@@ -100,7 +111,7 @@ def _report(found: Rounds, described: dict[str, Any], chosen: list[Case], option
 
 
 def _options() -> argparse.Namespace:
-    names = [case.name for case in cases()]
+    names = [case.name for case in (*cases(), *languages())]
     parser = argparse.ArgumentParser(prog="python -m benchmarks.masks", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--rounds", type=int, default=5, help="processes per engine (default: 5)")
     parser.add_argument(
@@ -118,6 +129,7 @@ def _options() -> argparse.Namespace:
         metavar="FOLDER",
         help="only schemas never seen before; without FOLDER, our own",
     )
+    parser.add_argument("--languages", action="store_true", help="only grammars of programming languages")
     parser.add_argument("--core", type=int, help="processor core to run on (default: the last)")
     parser.add_argument("--output", default="masks", help="name below benchmarks/results; empty: write nothing")
     return parser.parse_args()

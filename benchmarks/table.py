@@ -42,6 +42,15 @@ def write(name: str, report: dict[str, Any], text: str) -> None:
     (RESULTS / f"{name}.md").write_text(text, encoding="utf-8")
 
 
+def write_section(name: str, section: str, report: dict[str, Any], text: str) -> None:
+    """Write `results/NAME_SECTION.json`, and the last section of `results/NAME.md`, which begins with the first line of `text`."""
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / f"{name}_{section}.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+    page = RESULTS / f"{name}.md"
+    before = page.read_text("utf-8").split(text.split("\n")[0])[0].rstrip("\n") if page.exists() else ""
+    page.write_text(f"{before}\n\n{text}", encoding="utf-8")
+
+
 def parser(about: str | None, name: str, rounds: int) -> argparse.ArgumentParser:
     """Return the parser of a benchmark that its docstring describes, with `--rounds` and `--output`."""
     found = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -73,6 +82,23 @@ def masks(report: dict[str, Any], chosen: list[Case]) -> str:
         if group:
             parts += [f"## {title}\n", _pooled(engines, group), _per_case(engines, group)]
     return "\n".join(parts)
+
+
+def languages(report: dict[str, Any], chosen: list[Case]) -> str:
+    """The section of the grammars of programming languages, which are measured apart."""
+    engines, settings = report["engines"], report["settings"]
+    about = f"{sentence(report['machine'])} {settings['rounds']} rounds; otherwise as above. With a load above 1 take ratios alone from it."
+    sizes = ", ".join(
+        f"{case.name}: {case.source.count(chr(10) + '!') + _num_rules(case)} definitions" for case in chosen
+    )
+    return "\n".join(
+        ["## Grammars of programming languages", "", f"{about} Rules and terminals as written: {sizes}.", "", _pooled(engines, chosen),
+         _per_case(engines, chosen)]
+    )  # fmt: skip
+
+
+def _num_rules(case: Case) -> int:
+    return sum(line[:1].isalpha() or line[:1] == "?" for line in case.source.splitlines())
 
 
 def _how(settings: dict[str, Any]) -> str:

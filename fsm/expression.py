@@ -70,7 +70,8 @@ class Report(tuple[ReportLine, ...]):
 
     def __add__(self, other: tuple[Any, ...]) -> Report:
         spelling, unbounded = getattr(other, "spelling", ()), getattr(other, "unbounded", ())
-        return Report((*self, *other)).with_notes((*self.spelling, *spelling), (*self.unbounded, *unbounded))
+        lines = dict.fromkeys((*self, *other))  # once each, so that the report of `e + e` is that of `e`
+        return Report(lines).with_notes((*self.spelling, *spelling), (*self.unbounded, *unbounded))
 
     def __str__(self) -> str:
         width = max((len(line.pointer) for line in self), default=0)

@@ -10,8 +10,10 @@ The lexical rules (`terminal.py`):
 - where both a keyword (`"if"`) and a name are possible, the keyword is not a name, and a longer name is not a keyword. Where only one of
   them is, the text is read as that one. Possible after a terminal are all terminals that follow it anywhere in the grammar;
 - where Lark's LALR parser takes the grammar without conflicts, the order of its lexer applies to all terminals, priorities included;
-- ignored terminals (`%ignore`) are allowed after a terminal: one text of at most 32 bytes, since models tend to write unlimited white
-  space where they may; with `ignored="any"` any number of them, also before the first terminal.
+- ignored terminals (`%ignore`) are allowed after a terminal: any number of comments and the like, and between them white space, at most
+  one text of a terminal, or of two different ones, of at most 32 bytes each, since models tend to write unlimited white space where they
+  may; with `ignored="any"` any number of all of them, also before the first terminal. White space are the terminals that have a text
+  of nothing else.
 
 A finished text is parsed by `lark.Lark(text).parse` and, where it takes the grammar without conflicts, by
 `lark.Lark(text, parser="lalr").parse`. Left out are texts where what follows could extend a terminal, and only more than a few bytes
@@ -327,6 +329,22 @@ class _SymbolSets:
             last = self.last[symbol.name] | (last if self.is_nullable(symbol) else set())
 
 
+_Rows = tuple[tuple[_Symbol, ...], ...]
+"""Some rows of symbols, each once."""
+
+
+def _rows(rows: Iterable[tuple[_Symbol, ...]]) -> _Rows:
+    return tuple(dict.fromkeys(rows))
+
+
+def _by_first(rows: _Rows) -> dict[_Symbol, _Rows]:
+    """The rests of rows after each first symbol."""
+    found: dict[_Symbol, list[tuple[_Symbol, ...]]] = {}
+    for row in filter(None, rows):
+        found.setdefault(row[0], []).append(row[1:])
+    return {symbol: _rows(rests) for symbol, rests in found.items()}
+
+
 def _joined(written: dict[str, _Options], start: str, facts: _SymbolSets) -> tuple[dict[str, _Options], str]:
     """The productions with one rule for all that derive each other alone, as of `a: b` and `b: a | "c"`, and the start rule.
 
@@ -388,17 +406,54 @@ class _Productions:
         }
         self._start = self._in_context(_Symbol(start, is_term=False), frozenset(self._facts.first[start]))
         self._rules = self._spread(written)
+        self._inlined: dict[_Symbol, Node] = {}
+        self._tails: dict[_Rows, tuple[Node, Node]] = {(): (EMPTY, EMPTY)}
         sure = self._sure()
         self._bodies = Rules()
         self._named = {
             symbol: self._bodies.rule(symbol.name, is_sure=symbol in sure, has_munch=True) for symbol in self._rules
         }
-        cases = {symbol: [*self._cases(symbol)] for symbol in self._rules}
-        leading = {
-            name: [*dict.fromkeys(part for part, _ in found if not part.is_term)] for name, found in cases.items()
-        }
+        for symbol in self._helpers():
+            self._inline(symbol)
+        cases = {symbol: [*self._cases(symbol)] for symbol in self._rules if symbol not in self._inlined}
+        leading = {name: [*dict.fromkeys(part for part, _ in found if part in cases)] for name, found in cases.items()}
         for component in nodes.components(leading):
             self._define(component, cases)
+
+    def _helpers(self) -> list[_Symbol]:
+        """The rules that Lark writes for loops, those first that others contain; none that is left-recursive but for its rounds."""
+        leading = {name: [*self._leading(name)] for name in self._rules}
+        alone = {name for name, *others in nodes.components(leading) if not others}
+        loops = {name for name in alone if any(row[:1] == (name,) for row in self._rules[name])}
+        names = {name for name in loops if name.name.startswith("__") and not self._facts.is_nullable(name)}
+        parts = {
+            name: [part for row in self._rules[name] for part in row[row[:1] == (name,) :] if part in names]
+            for name in self._rules
+            if name in names
+        }
+        components = [*nodes.components(parts)]
+        return [one for (one, *others) in reversed(components) if not others and one not in parts[one]]
+
+    def _leading(self, name: _Symbol) -> Iterator[_Symbol]:
+        """The rules with which a rule may begin."""
+        for row in self._rules[name]:
+            for part in row:
+                if not part.is_term:
+                    yield part
+                if not self._facts.is_nullable(part):
+                    break
+
+    def _inline(self, symbol: _Symbol) -> None:
+        """Note the loop that a rule `a: b | a b` is, so that what uses it has no two terms of one language, before a round and after it."""
+        rows = self._rules[symbol]
+        first, _ = self._tail(_rows(row for row in rows if row[:1] != (symbol,)))
+        again, some = self._tail(_rows(row[1:] for row in rows if row[:1] == (symbol,)))
+        if self._is_greedy:
+            again = self._between(symbol, again, some)
+        if first is not EMPTY and not first.nullable and not again.nullable:
+            self._inlined[symbol] = (
+                nodes.repeat(first, 1) if first is again else nodes.concat(first, nodes.repeat(again))
+            )
 
     def _sure(self) -> set[_Symbol]:
         """The rules of which every prefix can be completed: each derives a text, and none of its terminals restricts what follows."""
@@ -493,6 +548,8 @@ class _Productions:
 
     def _reference(self, symbol: _Symbol) -> Node:
         """The texts of a symbol that are not empty."""
+        if symbol in self._inlined:
+            return self._inlined[symbol]
         if symbol.is_term:
             return self._terminals.symbol(symbol.name, symbol.context, self._facts.after(symbol))
         return self._named[symbol].term
@@ -503,22 +560,44 @@ class _Productions:
 
     def _cases(self, name: _Symbol) -> Iterator[tuple[_Symbol, Node]]:
         """The texts of a rule by the first symbol that is not empty in them, each with the term after it."""
-        for symbols in self._rules[name]:
-            cases = []
-            rest, some = EPSILON, EMPTY  # what follows, and its texts that are not empty
-            for symbol in reversed(symbols):
-                after = self._between(symbol, rest, some) if self._is_greedy else rest
-                cases.append((symbol, after))
-                if self._is_greedy:
-                    begun, is_optional = nodes.concat(self._reference(symbol), after), self._facts.is_nullable(symbol)
-                    some = nodes.alternation((begun, some)) if is_optional else begun
-                    rest = nodes.alternation((begun, rest)) if is_optional else begun
-                else:
-                    rest = nodes.concat(self._symbol(symbol), rest)
-            for symbol, after in reversed(cases):
-                yield symbol, after
-                if not self._facts.is_nullable(symbol):
-                    break
+        rows = [*dict.fromkeys(self._rules[name])]
+        seen = set[tuple[_Symbol, ...]](rows)
+        for row in rows:  # an empty first symbol leaves the rest
+            if row and self._facts.is_nullable(row[0]) and row[1:] not in seen:
+                seen.add(row[1:])
+                rows.append(row[1:])
+        for symbol, rest in _by_first(_rows(rows)).items():
+            after, some = self._tail(rest)
+            yield symbol, self._between(symbol, after, some) if self._is_greedy else after
+
+    def _tail(self, rows: _Rows) -> tuple[Node, Node]:
+        """The texts of some rows of symbols, and those of them that are not empty; equal rests of rows are one term.
+
+        So no rows have to be compared, as the union of a term for each would.
+        """
+        below = {rows: _by_first(rows)}
+        for found in nodes.reached(rows, lambda one: [rest for rest in below[one].values() if rest not in self._tails]):
+            below[found] = _by_first(found)
+            for rest in below[found].values():
+                below.setdefault(rest, _by_first(rest))
+        for found in sorted(below, key=lambda one: max(map(len, one), default=0)):
+            if found not in self._tails:
+                self._tails[found] = self._united(found, below[found])
+        return self._tails[rows]
+
+    def _united(self, rows: _Rows, by_first: dict[_Symbol, _Rows]) -> tuple[Node, Node]:
+        """`_tail`, given that of the rests."""
+        ways, some = [EPSILON] if () in rows else [], list[Node]()
+        for symbol, rest in by_first.items():
+            after, some_after = self._tails[rest]
+            is_optional = self._facts.is_nullable(symbol)
+            if not self._is_greedy:
+                ways.append(nodes.concat(self._symbol(symbol), after))
+                continue
+            begun = nodes.concat(self._reference(symbol), self._between(symbol, after, some_after))
+            ways += [begun, after] if is_optional else [begun]
+            some += [begun, some_after] if is_optional else [begun]
+        return nodes.alternation(ways), nodes.alternation(some)
 
     def _between(self, symbol: _Symbol, rest: Node, some: Node) -> Node:
         """What follows a symbol, where ignored texts are between two terminals alone, as for the lexer of llguidance."""

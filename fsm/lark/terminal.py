@@ -30,7 +30,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import suppress
 from functools import cache, cached_property, reduce, wraps
-from itertools import combinations, islice, takewhile
+from itertools import combinations, islice, permutations, takewhile
 from operator import or_
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -97,8 +97,13 @@ class TerminalEnd:
     def before(self, after: int) -> Node:
         """The texts before the end, or before one of the bytes of a mask."""
         guards = self._guards(after)
-        if guards is not None and len(set(guards.values())) > 1 and len(self._arcs) <= MAX_STATES:
-            return eliminated(self._arcs, self._first, guards)
+        if guards is not None and len(set(guards.values())) > 1:
+            kinds = _kinds(self.head)
+            if len(kinds) > 1:
+                ends = (TerminalEnd(kind, self._rival, self._avoided, self._most) for kind in kinds)
+                return nodes.alternation(end.before(after) for end in ends)
+            if len(self._arcs) <= MAX_STATES:
+                return eliminated(self._arcs, self._first, guards)
         return self.short(self.head, after)
 
     def _guards(self, after: int) -> dict[_Pair, Node] | None:
@@ -148,9 +153,34 @@ class TerminalEnd:
                     state != DEAD and automaton.is_accepting(state)
                     for automaton, state in zip((self._texts, self._rival), target, strict=True)
                 )
-                rest = EPSILON if is_end else self._more(target, nodes.ALL_BYTES, depth + 1)
+                rest = EPSILON if is_end else self._any_more((target, depth + 1))
                 texts.append(nodes.concat(nodes.byte_set(mask & after), rest))
         return nodes.alternation(texts)
+
+    @cached_method
+    def _any_more(self, at: tuple[_Pair, int]) -> Node:
+        """The same for any first byte, from a state and a number of bytes that were read; many texts pass through the same ones."""
+        return self._more(at[0], nodes.ALL_BYTES, at[1])
+
+
+def _kinds(head: Node) -> list[Node]:
+    """Terms whose union a head is, as its texts are of kinds that begin with different bytes, such as plain and quoted names.
+
+    No text of one is longer than one of another and begins with it, so each has its own ends.
+    """
+    parts = [*head.args] if head.kind is Kind.INTERSECTION else [head]
+    union = next((part for part in parts if part.kind is Kind.ALTERNATION), None)
+    if union is None or union.nullable:
+        return []
+    first_bytes = Derivatives().first_bytes
+    seen = 0
+    for member in union.args:
+        if seen & first_bytes(member):
+            return []
+        seen |= first_bytes(member)
+    others = [part for part in parts if part is not union]
+    kinds = (nodes.intersection((*others, member)) for member in union.args)
+    return [kind for kind in kinds if Derivatives().is_inhabited(kind)]
 
 
 Ignored = Literal["one", "any"]
@@ -158,7 +188,8 @@ Lexing = Literal["none", "keywords", "all", "greedy"]
 """How much of the contextual lexer is imitated: nothing, keywords before names, the order of all terminals; or that of llguidance."""
 Context = frozenset[str]
 """The names of the terminals that are allowed at a position, without those that are ignored."""
-MAX_IGNORED = 32  # bytes of what is ignored at one position
+MAX_IGNORED = 32  # bytes of an ignored text of white space
+_BLANKS = regex(r"\s*").node
 _MAX_COMPARED = 500  # states in which the texts of two terminals are compared
 # Where no part is of these kinds, a term is made of loops.
 _OPAQUE = frozenset({Kind.INTERSECTION, Kind.COMPLEMENT, Kind.MACHINE, Kind.CONTINUATION})
@@ -365,13 +396,28 @@ class Terminals:
 
     @cached_method
     def gap(self, context: Context) -> Node:
-        """The ignored texts before a position where the terminals of `context` are possible."""
-        texts = [self._read(name, context) for name in sorted(self._ignored)]
+        """The ignored texts before a position where the terminals of `context` are possible.
+
+        White space is one text or two of different terminals; so a line can end and the next begin. Comments are any number, as one that
+        has begun, and ends in a line break, would end the program otherwise.
+        """
+        after = self._first_bytes(context | self._ignored)
+        texts = {name: self._read(name, context) for name in sorted(self._ignored)}
         if self._mode == "any":
-            after = self._first_bytes(context | self._ignored)
-            return nodes.repeat(nodes.alternation(text.before(after) for text in texts))
-        after = self._first_bytes(context)
-        return nodes.optional(nodes.alternation(text.short(_shortened(text.head), after) for text in texts))
+            return nodes.repeat(nodes.alternation(text.before(after) for text in texts.values()))
+        blanks = {name: text for name, text in texts.items() if self._is_blank(name)}
+        if len(self._ignored) == 1:
+            after = self._first_bytes(context) if blanks else after
+        short = {name: text.short(_shortened(text.head), after) for name, text in blanks.items()}
+        pairs = [nodes.concat(short[one], short[other]) for one, other in permutations(short, 2)]
+        blank = nodes.optional(nodes.alternation((*short.values(), *pairs)))
+        others = nodes.alternation(text.before(after) for name, text in texts.items() if name not in blanks)
+        return nodes.concat(blank, nodes.repeat(nodes.concat(others, blank)))
+
+    @cached_method
+    def _is_blank(self, name: str) -> bool:
+        """True where a terminal has texts of white space alone, so that a model may write it for ever."""
+        return Derivatives().is_inhabited(nodes.intersection((self._terminal(name).language, _BLANKS)))
 
     def collision(self, contexts: Iterable[Context]) -> Collision | None:
         """Two regular expressions of equal priority that match one text where both are possible; None where there are none.

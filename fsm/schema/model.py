@@ -525,7 +525,7 @@ class _Generator(GenerateJsonSchema):
             return make(self, schema)
         plain = {key: value for key, value in schema.items() if key != "ref"}
         metadata = {"pydantic_js_functions": [lambda _schema, _handler: make(self, plain)]}
-        return super().generate_inner({"type": "any", "ref": schema["ref"], "metadata": metadata})  # type: ignore[typeddict-unknown-key]
+        return super().generate_inner({"type": "any", "ref": schema["ref"], "metadata": metadata})
 
     def _text_inside(self, schema: Any) -> Any:
         """The string or bytes from which a type is made after them, such as a secret; None where that is what its JSON schema says."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from heapq import heappop, heappush
+from weakref import proxy
 
 from fsm.errors import ExpressionError, exceeded
 from fsm.process_fork import rlock
@@ -20,6 +21,7 @@ from fsm.terms import work
 from fsm.terms.byte_classes import completed, covered, disjoint, product
 from fsm.terms.distance import Distances
 from fsm.terms.drain import drain
+from fsm.terms.free_text import FreeTexts
 from fsm.terms.members import field_range
 from fsm.terms.node import ALL_BYTES, EMPTY, EPSILON, Kind, Node
 from fsm.terms.rivals import Left, Pair, Rivals
@@ -56,6 +58,9 @@ class Derivatives:
         max_memo: most cached arc lists; beyond them the cache is cleared.
         max_step: most work that one derivative may take (see `work.py`); more raises `BudgetExceeded`.
         by_sets: whether searches follow sets of alternatives first; else what they find is known of each alternative.
+
+    Attributes:
+        free_texts: which terms are seen to have a text that restricts nothing after it.
     """
 
     def __init__(
@@ -75,6 +80,10 @@ class Derivatives:
         self._counted: dict[tuple[object, ...], dict[tuple[int, int], bool]] = {}
         self._iterations: dict[tuple[Node, Node], bytes] = {}
         self._distances = Distances(max_memo=max_memo)
+        itself = proxy(self)  # no cycle: large tables are freed with the last reference to them
+        self.free_texts = FreeTexts(
+            lambda node: itself.first_bytes(node), lambda node: itself.is_inhabited(node), max_memo
+        )
         self._lock = rlock()  # a thread must not clear a cache while another one fills it
 
     def __del__(self) -> None:
@@ -425,7 +434,11 @@ class Derivatives:
             drain(self._inhabited)
             drain(self._left)
         if root.has_munch and root.kind not in _SEARCHED:
-            value = {root: Rivals(self, alphabet, self._left.setdefault(alphabet, {})).has_text(root)}
+            value = (
+                {root: True}
+                if alphabet == ALL_BYTES and self.free_texts.has(root)
+                else {root: Rivals(self, alphabet, self._left.setdefault(alphabet, {})).has_text(root)}
+            )
         else:
             value = self._fixed_point(root, alphabet)
         for node, answer in value.items():

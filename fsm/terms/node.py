@@ -200,10 +200,11 @@ def _excludes_few(kind: Kind, children: tuple[Node, ...]) -> bool:
     if kind is Kind.COMPLEMENT:
         return children[0].kind in _FINITE
     others = [child for child in children if child.kind is not Kind.COMPLEMENT or child.args[0].kind not in _FINITE]
-    return not others or (len(others) == 1 and others[0].is_plain and _ends_in_loop(others[0]))
+    return not others or (len(others) == 1 and others[0].is_plain and ends_in_loop(others[0]))
 
 
-def _ends_in_loop(node: Node) -> bool:
+def ends_in_loop(node: Node) -> bool:
+    """True where a term ends in a loop without an upper bound, so that no derivative of it is finite if it is plain."""
     while node.kind is Kind.CONCAT:
         node = node.args[1]
     return node.kind is Kind.REPEAT and node.args[2] is None and not node.args[0].nullable

@@ -10,6 +10,7 @@ Source: Moore 1956; Brzozowski and McCluskey 1963, doi:10.1109/PGEC.1963.263416.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -57,7 +58,10 @@ def eliminated(arcs: Arcs[State], start: State, ends: Mapping[State, Node]) -> N
             edges[pair] = nodes.alternation((edges.get(pair, EMPTY), nodes.byte_set(mask)))
     left = set(kind.values())
     while left:
-        cheapest = min(left, key=lambda state: _num_ways(edges, state))
+        into = Counter(b for a, b in edges if a != b)
+        out = Counter(a for a, b in edges if a != b)
+        # Where the fewest paths are joined; of equals the last.
+        cheapest = min(left, key=lambda state: (into[state] * out[state], -state))
         left.remove(cheapest)
         edges = _without(edges, cheapest)
     return edges.get((_START, _END), EMPTY)
@@ -81,13 +85,6 @@ def _signature(arcs: Iterable[tuple[int, State]], kind: Mapping[State, Any]) -> 
     for mask, target in arcs:
         masks[kind[target]] = masks.get(kind[target], 0) | mask
     return frozenset(masks.items())
-
-
-def _num_ways(edges: _Edges, state: int) -> tuple[int, int]:
-    """The number of paths through a state, which are joined where it is removed; of equals the last state is removed first."""
-    into = sum(b == state != a for a, b in edges)
-    out = sum(a == state != b for a, b in edges)
-    return into * out, -state
 
 
 def _without(edges: _Edges, state: int) -> _Edges:

@@ -41,6 +41,7 @@ from fsm.terms.rule import TEXT_BYTES
 from fsm.terms.special_token import MARK, symbol
 from fsm.tokens.cache import ByteCache
 from fsm.tokens.character_loop import CharacterLoop, is_character_class
+from fsm.tokens.lexeme_product import LexemeProduct
 from fsm.tokens.open_walk import OpenWalk
 from fsm.tokens.sparse_product import SparseProducts
 from fsm.tokens.trie import Trie
@@ -231,6 +232,7 @@ class Vocabulary:
         self._loops: ByteCache[tuple[Node, int], CharacterLoop] = ByteCache(max_cache_bytes // 4)
         self._exits: ByteCache[int, Exits] = ByteCache(max_cache_bytes // 8)
         self._open_walks: ByteCache[tuple[Node, int], OpenWalk | None] = ByteCache(max_cache_bytes // 8)
+        self._lexemes: ByteCache[tuple[Node, int], LexemeProduct] = ByteCache(max_cache_bytes // 8)
         self._derivatives = Derivatives(max_memo=MAX_OPEN_ARCS)  # of open walks
         # By serial number, so that they keep no term alive:
         self._is_class: dict[int, bool] = {}
@@ -301,11 +303,11 @@ class Vocabulary:
 
     @property
     def _caches(self) -> tuple[ByteCache[Any, Any], ...]:
-        return self.masks, self._loops, self._exits, self._open_walks, self.sparse.known
+        return self.masks, self._loops, self._exits, self._open_walks, self._lexemes, self.sparse.known
 
     def bound(self, max_cache_bytes: int) -> None:
         """Set the bounds of all that constraints share, as the constructor does; what is over them goes when the next is stored."""
-        for cache, part in zip(self._caches, (2, 4, 8, 8, 16), strict=True):
+        for cache, part in zip(self._caches, (2, 4, 8, 8, 8, 16), strict=True):
             cache.max_bytes = max_cache_bytes // part
         self.trie.max_branch_bytes = max_cache_bytes // 16
 
@@ -365,6 +367,15 @@ class Vocabulary:
             else:
                 self._open_walks.put(key, walk, walk.nbytes)
         return self._open_walks.get(key)
+
+    def lexeme_product(self, term: Node, node: int) -> LexemeProduct:
+        """The product of a regular term and the trie below a node. Cost: once per term and node; see `LexemeProduct`."""
+        product = self._lexemes.get((term, node))
+        if product is None:
+            with work.uncounted():  # it is made for all constraints, and bounded by the tokens
+                product = LexemeProduct(term, self.trie, node)
+            self._lexemes.put((term, node), product, product.nbytes)
+        return product
 
     def is_class(self, body: Node) -> bool:
         """True where `body` is one class of characters; see `is_character_class`."""

@@ -408,6 +408,7 @@ class Exits:
         nodes: the trie nodes that are reached with it, int32.
         which, token_ids, texts: for each token at or below each of these: the position of the node, the token, and the number of its text
             from the byte on.
+        trie: these texts, labelled with their numbers.
 
     Cost: 1 us for each of them.
     """
@@ -424,25 +425,25 @@ class Exits:
             for token_id, depth in zip(self.token_ids.tolist(), depths, strict=True)
         ]
         self.texts = np.array(found, np.int32)
-        self._trie = Trie(list(numbers))
+        self.trie = Trie(list(numbers))
         self._alive: dict[int, NDArray[np.bool_]] = {}
 
     @property
     def nbytes(self) -> int:
         """Bytes of memory, with all branches of the trie."""
-        known = self.max_known * len(self._trie.ends)
-        return self.nodes.nbytes + 3 * self.texts.nbytes + self._trie.nbytes + 250 * len(self._trie) + known
+        known = self.max_known * len(self.trie.ends)
+        return self.nodes.nbytes + 3 * self.texts.nbytes + self.trie.nbytes + 250 * len(self.trie) + known
 
     def alive(self, automaton: Automaton, state: int) -> NDArray[np.bool_]:
         """For each text, whether `state` leads to a live state after it. Cost: a walk of the texts, once per term."""
         serial = automaton.nodes[state].serial  # in place of the term, which it keeps in memory
         alive = self._alive.get(serial)
         if alive is None:
-            walked = walk_narrow(automaton, self._trie, state, max_cost=MAX_EXIT_COST)
+            walked = walk_narrow(automaton, self.trie, state, max_cost=MAX_EXIT_COST)
             if walked is None:
-                alive = walk_wide(automaton, self._trie, state)
+                alive = walk_wide(automaton, self.trie, state)
             else:
-                alive = np.zeros(len(self._trie.ends), bool)
+                alive = np.zeros(len(self.trie.ends), bool)
                 alive[walked[0]] = True
             if len(self._alive) >= self.max_known:
                 self._alive.clear()

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.terms import node as nodes
+from fsm.terms import work
 from fsm.terms.derivative import Derivatives, members_of
 from fsm.terms.distance import Distances
 from fsm.terms.node import EMPTY, Node
@@ -38,6 +39,8 @@ def ways_of(term: Node) -> list[Node]:
         head, rest = nodes.first_and_rest(way)
         members = members_of(head) if len(seen) < MAX_WAYS else ()
         new = [nodes.concat(member, rest) for member in members]
+        work.add(1 + len(new))
+        work.check()
         queue += dict.fromkeys(one for one in new if one not in seen)
         seen.update(new)
         if not members:

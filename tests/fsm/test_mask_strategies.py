@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fsm import EmptyLanguage, Expression, ExpressionError, TokenFSM, Vocabulary, choice, json_schema, regex
+from fsm import EmptyLanguage, Expression, ExpressionError, TokenFSM, Vocabulary, choice, grammar, json_schema, regex
 from fsm.automaton.lazy_dfa import DEAD, Automaton, as_prefix
 from fsm.bitmask import to_ids
 from fsm.terms import node as nodes
@@ -58,6 +58,7 @@ STRATEGIES_PIECES = ["a", "b", "é", "1", ".", ",", '"', " ", "\n", "x", "-"]
 RECOGNISED: list[tuple[str, Expression]] = [
     ("alternatives", regex("[^q]*q|x{2,3}")),
     ("character_loop", regex('[^"]{2,9}"')),
+    ("stack_by_stack", grammar('start: NAME ("," NAME)* | "(" start ")"\nNAME: /[a-z]+/\n%ignore / +/')),
     ("depth_first", choice(["ab", "ax", "b1"])),
     ("breadth_first", regex("[^a]x|[^b]a")),
     ("loop_after_byte", regex("[a-p][a-z0-9]{1,4}x")),

@@ -1,0 +1,97 @@
+"""`FreeTexts`: whether a term is seen to have a text that restricts nothing that follows it, though it contains a MUNCH (maximal munch):
+such a term has a text before any other one. It looks for one text, part by part, and follows the bytes with which what comes next must not
+begin; of several ways it takes the one that excludes fewest bytes. So it may miss a text, and finds none that is not there. What it does
+not tell is found by `rivals.py`, whose fixed point over the rules of a grammar takes a hundred times as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from fsm.terms import node as nodes
+from fsm.terms.node import EPSILON, Kind, Node
+
+MAX_DEPTH = 100  # of parts that are looked at; deeper ones tell nothing
+
+_Question = tuple[Node, int]
+"""A term, and a 256-bit mask of bytes with which a text of it must not begin."""
+
+
+class FreeTexts:
+    """Answers about terms, kept in this object.
+
+    Args:
+        first_bytes: returns a mask of all bytes with which a text of a term may begin.
+        is_inhabited: whether a term without rules and MUNCH has a text.
+        max_memo: the most answers that are kept.
+    """
+
+    def __init__(self, first_bytes: Callable[[Node], int], is_inhabited: Callable[[Node], bool], max_memo: int) -> None:
+        self._first_bytes, self._is_inhabited, self._max_memo = first_bytes, is_inhabited, max_memo
+        self._left: dict[_Question, int] = {}
+        self._open: set[_Question] = set()
+
+    def has(self, term: Node) -> bool:
+        """True where a term has a text that any text may follow; False where this is not seen. Cost: 2 us per part, once if it is True."""
+        return self.left(term, 0) == 0
+
+    def left(self, term: Node, excluded: int) -> int | None:
+        """A 256-bit mask of bytes with which nothing may begin after some text of a term, which begins with none of `excluded`.
+
+        Other bytes may begin what follows that text. None where no such text is seen.
+        """
+        if len(self._left) > self._max_memo:
+            self._left.clear()
+        self._open = set()
+        return self._of(term, excluded, MAX_DEPTH)
+
+    def _of(self, term: Node, excluded: int, depth: int) -> int | None:
+        """The bytes that a text of a term excludes after it, where it must not begin with some bytes; None where no text is seen."""
+        is_skipped = term.nullable and not term.is_guarded  # with the empty text
+        if is_skipped and not excluded:
+            return 0
+        if not term.has_munch:
+            found = self._of_plain(term, excluded)
+        else:
+            question = term, excluded
+            found = self._left.get(question)
+            if found is None and question not in self._open and depth:
+                self._open.add(question)
+                found = self._of_parts(term, excluded, depth - 1)
+                if found is not None:
+                    self._left[question] = found
+        return _least([found, excluded]) if is_skipped else found
+
+    def _of_plain(self, term: Node, excluded: int) -> int | None:
+        """The answer for a term without a MUNCH."""
+        if term is EPSILON or not (
+            term.is_plain or (term.is_regular and not term.nullable and self._is_inhabited(term))
+        ):
+            return None
+        return None if excluded and self._first_bytes(term) & excluded else 0
+
+    def _of_parts(self, term: Node, excluded: int, depth: int) -> int | None:
+        kind, args = term.kind, term.args
+        if kind is Kind.RULE:
+            return self._of(args[0].body, excluded, depth)
+        if kind is Kind.ALTERNATION:
+            return _least([self._of(part, excluded, depth) for part in args])
+        if kind is Kind.MUNCH and args[0] is EPSILON:
+            more = excluded | self._first_bytes(args[2])
+            return more if args[1] is EPSILON else self._of(args[1], more, depth)
+        if kind is Kind.REPEAT:
+            return self._of(args[0], excluded, depth) if args[1] <= 1 else None
+        return self._of_factors(term, excluded, depth) if kind is Kind.CONCAT else None
+
+    def _of_factors(self, term: Node, excluded: int, depth: int) -> int | None:
+        for factor in nodes.factors(term):
+            left = self._of(factor, excluded, depth)
+            if left is None:
+                return None
+            excluded = left
+        return excluded
+
+
+def _least(masks: list[int | None]) -> int | None:
+    """The mask with the fewest bits; None where there is none."""
+    return min((mask for mask in masks if mask is not None), key=int.bit_count, default=None)
