@@ -1,6 +1,6 @@
 """`EngineModel`: the base class of models: its engine, meters, a memo, KV layout, and prefill: pending tokens of rows are fed without
-sampling, for their keys and values and the logits after them; `read_logits` feeds earlier ones again, for their logits alone, `score` for the
-log-probabilities of a given text.
+sampling, for their keys and values and the logits after them; `read_logits` feeds earlier ones again, for their logits alone, `score` for
+the log-probabilities of a given text.
 """
 
 from __future__ import annotations
@@ -109,9 +109,9 @@ class EngineModel(Immutable):
                 followed by each text of a list, one text follows each prompt, and two lists are pairs.
 
         Returns:
-            (N,) float32 on the CPU: the natural logarithms of the probabilities of the N tokens of the text, without mask, at temperature 1,
-            each given all tokens before it; their sum is that of the text. For lists, and for a state of several rows, a list of them. The
-            first token of a row, before which nothing is, has NaN.
+            (N,) float32 on the CPU: the natural logarithms of the probabilities of the N tokens of the text, without mask, at temperature
+            1, each given all tokens before it; their sum is that of the text. For lists, and for a state of several rows, a list of them.
+            The first token of a row, before which nothing is, has NaN.
 
         Raises:
             PromptTypeError: `prompt` or `text` is something else, or a list is empty.

@@ -1,5 +1,5 @@
-"""`PrefillRow`: a row whose tokens are fed without sampling, for their keys and values and the logits after them; the engine runs it together
-with those that are generated. `run_rows` runs some to their end.
+"""`PrefillRow`: a row whose tokens are fed without sampling, for their keys and values and the logits after them; the engine runs it
+together with those that are generated. `run_rows` runs some to their end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""`score_rows`: the log-probabilities that a model gives to tokens that are given, with the most probable tokens in their place (`TokenScore`).
+"""`score_rows`: the log-probabilities that a model gives to tokens that are given, with the most probable tokens in their place
+(`TokenScore`).
 `score_texts`: those of texts after prompts, for `model.score`.
 """
 
@@ -124,7 +125,7 @@ def score_texts(model: LanguageModel, prompt: Any, text: Any) -> Any:
         )
     if len(begun) == 1 < count and not model.is_recurrent:
         begun = model.prefilled(begun)  # once for all texts
-    begun, texts = (list(part) * (count if len(part) == 1 else 1) for part in (begun, texts))
+    begun, texts = begun * (count // len(begun)), texts * (count // len(texts))
     rows = [extended(row, given, model.tokenizer) for row, given in zip(begun, texts, strict=True)]
     for row in rows:
         check_length(model, row.token_ids[:-1], "prompt with its text")  # the last token is not fed

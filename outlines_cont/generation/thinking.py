@@ -1,7 +1,8 @@
 """`Thinking`: how a model thinks before its answer: the marks around its thoughts, a limit, a sampler.
 
 `marks_of` finds marks: by the text that a chat template writes for a message with a reasoning, else known marks that are in the template or
-that are tokens. `closing_ids`: what ends thoughts that a template has opened. `head_of`: the head of an answer, such as that of the final channel of gpt-oss.
+that are tokens. `closing_ids`: what ends thoughts that a template has opened. `head_of`: the head of an answer,
+such as that of the final channel of gpt-oss.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""`RandomStream`: a counter-based stream of random numbers per row (Philox 4x64 of numpy), keyed by the seed of the prompt and the number of
-the sample. It is an immutable value, key and position; a fork has a stream of its own, whose counter begins at a hash (BLAKE2b) of where it
-branches off and its number. `OpenStream` draws from it; `open_seeds` reads the option `rng=`.
+"""`RandomStream`: a counter-based stream of random numbers per row (Philox 4x64 of numpy), keyed by the seed of the prompt and the number
+of the sample. It is an immutable value, key and position; a fork has a stream of its own, whose counter begins at a hash (BLAKE2b) of where
+it branches off and its number. `OpenStream` draws from it; `open_seeds` reads the option `rng=`.
 
 Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3". The numbers of a row do not depend on other rows. Numbers for decisions
 (`OpenStream.decision`) are hashes, and do not advance the stream.

@@ -13,13 +13,17 @@ from typing import Any
 from outlines_cont import policies, samplers
 from outlines_cont.chat import Chat
 from outlines_cont.chats.tool import Tool
-from outlines_cont.continuation import continuous
 from outlines_cont.engine.guidance import Guidance
+from outlines_cont.events.event import StreamOptions
 from outlines_cont.generate import Generator
+from outlines_cont.generation.call import Call
+from outlines_cont.generation.options import Options
 from outlines_cont.generation.prompt import open_prompt
+from outlines_cont.generation.stream import StateStream
 from outlines_cont.generation.thinking import Thinking
 from outlines_cont.serve.api_error import APIError, api_error
 from outlines_cont.serve.choice import Answer, Choice
+from outlines_cont.serve.echo import echo_of
 from outlines_cont.serve.messages import conversation
 from outlines_cont.serve.requests import EFFORTS, ChatRequest, CompletionRequest
 from outlines_cont.state.sequence_state import SequenceState
@@ -64,13 +68,19 @@ async def asked_completion(model: Any, generator: Generator, request: Completion
     count, prompts = request.n or 1, request.prompts
 
     def opened() -> list[Choice]:
-        writing, options = continuous(replace(generator, sampler=_sampler(request))), _options(request, most)
+        drawn, options = replace(generator, sampler=_sampler(request)), _options(request, most)
+        # A call takes no 0, with which only the prompt is scored.
+        checked = replace(
+            Options.of(options | {"max_tokens": options["max_tokens"] or 1}), max_tokens=options["max_tokens"]
+        )
         choices: list[Choice] = []
         with _errors_of("prompt"):
             for prompt in prompts:
-                for state in _samples(model, prompt, count, request.seed):
-                    stream = writing.stream(state, top=top, **options)
-                    choices.append(Choice(len(choices), state.shape[2], stream))
+                states = _samples(model, prompt, count, request.seed)
+                echo = echo_of(model, prompt, states[0].rows[0][0], request)
+                for state in states:
+                    stream = StateStream(Call(drawn, state, checked), StreamOptions(True, top))
+                    choices.append(Choice(len(choices), state.shape[2], stream, echo=echo))
         return choices
 
     return Answer(await asyncio.to_thread(opened), request.top, len(prompts))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from outlines_cont.events.event import OpenCall, StreamEvent
+from outlines_cont.serve.echo import Echo
 
 
 @dataclass(slots=True)
@@ -23,6 +24,8 @@ class Choice:
         num_thoughts: how many of these were thoughts.
         calls: whether it has called a tool.
         told: how many characters of the input of each call chunks of a stream have told.
+        echo: the prompt, where the reply repeats it.
+        num_shown: how many characters the tokens have whose log-probabilities were told.
     """
 
     index: int
@@ -32,6 +35,8 @@ class Choice:
     num_thoughts: int = 0
     calls: bool = False
     told: dict[int, int] = field(default_factory=dict)
+    echo: Echo | None = None
+    num_shown: int = 0
 
     @property
     def num_cached(self) -> int:

@@ -222,7 +222,7 @@ def test_messages_as_a_prompt_and_those_of_an_extractor_leave_the_thoughts_that_
     monkeypatch.setattr(model.tokenizer.hugging_face, "chat_template", QWEN3_OPEN)
     say, messages = generate.choice(model, ["Ten.", "Twenty."]), [{"role": "user", "content": "How much is it?"}]
     for state in (continuous(say)(messages), continuous(say)([messages, "x"])):
-        assert list(state)[0].endswith("<think>\n" + THINK[1] + str(state.values[0][0]))
+        assert next(iter(state)).endswith("<think>\n" + THINK[1] + str(state.values[0][0]))
     assert str(continuous(say)(messages, thinking=SHORT)).count("</think>") == 1
     schema = {"type": "object", "properties": {"a": {"enum": ["x", "y"]}}, "required": ["a"]}
     texts = [str(answering(Chat(model).user("x"))), str(Chat(model).user("x").state)]

@@ -1,5 +1,5 @@
-"""One rule for seeds: an int is the seed of each prompt, and samples are keyed by their number. So a text depends on its prompt, the seed and
-the number of its sample alone: not on the place in a batch, on what else is in it, on forks of others, or on the door that it came by.
+"""One rule for seeds: an int is the seed of each prompt, and samples are keyed by their number. So a text depends on its prompt, the seed
+and the number of its sample alone: not on the place in a batch, on what else is in it, on forks of others, or on the door that it came by.
 """
 
 from __future__ import annotations
