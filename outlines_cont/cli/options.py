@@ -215,7 +215,7 @@ class ProgramOptions:
     fused: Fused = True
     deterministic: Deterministic = False
     sampler: Sampler = "greedy"
-    seed: Annotated[int, Option(min=0, metavar="N", help="Seed of the random numbers; each row has its own stream.")] = 0
+    seed: Annotated[int, Option(min=0, metavar="N", help="Seed of the random numbers of each row; equal rows get equal texts.")] = 0
     max_tokens: Annotated[int, Option(min=1, metavar="N", help="The most tokens of a run, the text of the template included.")] = 16_384
     progress: Progress = None
     verbose: Verbose = False

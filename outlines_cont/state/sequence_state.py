@@ -148,7 +148,7 @@ class SequenceState(StateViews):
 
         A slice from the first character on keeps the keys and values of the tokens inside it; what is left of a token that
         is cut is encoded anew. Any other slice starts without, and its tokens are given text: their log-probabilities
-        belonged to what was before them, so they are 0, and so is the weight.
+        belonged to what was before them, so they are NaN, and the weight is 0.
 
         Raises:
             IndexError: the key has another form, or an int is out of range.
