@@ -22,8 +22,7 @@ from outlines_cont.generation.prompt import open_prompt
 from outlines_cont.generation.stream import StateStream
 from outlines_cont.generation.thinking import Thinking
 from outlines_cont.serve.api_error import APIError, api_error
-from outlines_cont.serve.choice import Answer, Choice
-from outlines_cont.serve.echo import echo_of
+from outlines_cont.serve.choice import Answer, Choice, echo_of
 from outlines_cont.serve.messages import conversation
 from outlines_cont.serve.requests import EFFORTS, ChatRequest, CompletionRequest
 from outlines_cont.state.sequence_state import SequenceState

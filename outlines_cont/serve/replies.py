@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 
 from outlines_cont.events.event import Alternatives, OpenCall, StreamEvent
 from outlines_cont.serve.api_error import APIError
-from outlines_cont.serve.choice import Answer, Choice, all_events
-from outlines_cont.serve.echo import Echo
+from outlines_cont.serve.choice import Answer, Choice, Echo, all_events
 from outlines_cont.serve.requests import ChatRequest, CompletionRequest
 
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
