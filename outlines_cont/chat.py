@@ -32,7 +32,7 @@ from outlines_cont.generation.call import Call
 from outlines_cont.generation.options import Options, PieceOptions
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.prompt import open_prompt
-from outlines_cont.generation.thinking import Thinking, head_of
+from outlines_cont.generation.thinking import Thinking, closing_ids, head_of
 from outlines_cont.immutable import Immutable, shallow_copy
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.replies import ChatStream, OpenCalls, ReplyConstraint, ReplyMaker, reply_maker
@@ -482,12 +482,18 @@ class Chat(Immutable):
         head = "" if self._is_reply else head_of(self._format.template)
         return self._copy_with(state=self.state + Tokens(head, special=True)) if head else self
 
+    def _behind_thoughts(self) -> Self:
+        """Return the conversation with the thoughts closed that its template opens before a reply; itself, if it opens none."""
+        ids = [] if self._is_reply else closing_ids(self._format.template, self.state.rows[0][0].token_ids)
+        return self._copy_with(state=self.state + ids) if ids else self
+
     def _compute_state(self) -> SequenceState:
         """Return the state of the messages, with the longest common prefix of the last computed state."""
         known = self._turns[-1].text if self._is_reply else None  # None for calls, too
         before = self._turns[:-1] if known is not None else self._turns
         ids = self._format.token_ids([turn.message for turn in before], known is not None or not self._is_reply)
         if known is not None:
+            ids += closing_ids(self._format.template, ids)
             ids += self.model.tokenizer.encode_special(head_of(self._format.template))
         if known:
             ids += self.model.tokenizer.encode_inside(known, ids)
@@ -550,6 +556,11 @@ class Chat(Immutable):
         """The messages before a reply, and the reply so far, which may be empty."""
         turns = self._turns if self._is_reply else (*self._turns, Turn({"role": "assistant", "content": ""}, ""))
         return turns[:-1], turns[-1]
+
+
+def answering(chat: Chat) -> SequenceState:
+    """Return the state in which a reply without thoughts begins."""
+    return chat._behind_thoughts().state
 
 
 def with_ends(options: Options, chats: Sequence[Chat]) -> Options:
@@ -649,6 +660,8 @@ def _begin(
     checked = with_ends(checked if thinking is None else replace(checked, thinking=thinking), chats)
     may_call = choice.tools_of(chats[0]) and (tools or choice.must_call or chosen.constraint is None)
     checked = replace(checked, reply=choice.kept)
+    if thinking is None and not resumes:
+        chats = [chat._behind_thoughts() for chat in chats]
     if may_call:
         begins = chats[0]._is_one_piece if resumes else not chats[0]._is_reply
         return chats, _reply_maker(chats[0], chosen, choice, begins=begins), checked

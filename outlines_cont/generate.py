@@ -173,7 +173,8 @@ class Generator(PieceMaker):
             does not change. A member that fails validation is left out. The last value is that which a call returns.
 
         Raises:
-            OutlinesContError: as a call does: errors of arguments immediately, the others after the last text.
+            OutlinesContError: as a call does: errors of arguments immediately, the others after the last text. A text that ends at
+                `stop_at` is complete for a stream, also if it is only the beginning of a constrained one.
         """
         return iter(self._streamed(prompt, StreamOptions(events, top, retract, partial), options, rng))
 
@@ -239,7 +240,7 @@ class Generator(PieceMaker):
         return Call(self, prompt, Options.of(options), rng=rng, score_last=False)
 
     def _streamed(self, prompt: Prompt, shown: StreamOptions, options: PieceOptions, rng: Rng) -> StateStream:
-        return StateStream(Call(self, prompt, Options.of(options), rng=rng), shown, self.value_of)
+        return StateStream(Call(self, prompt, Options.of(options), rng=rng), shown, self.check_stream)
 
 
 P = ParamSpec("P")

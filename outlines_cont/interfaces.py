@@ -166,6 +166,9 @@ class LanguageModel(Protocol):
     def read_logits(self, row: Any, indices: Sequence[int]) -> torch.Tensor:
         """Return (len(indices), V), the logits after the tokens at `indices` of a row, which are fed again."""
 
+    def score_rows(self, rows: Sequence[Any], firsts: Sequence[int], top: int = 0) -> list[list[Any]]:
+        """Return the log-probability of each token of rows, of each from token `firsts` on, with the `top` most probable tokens there."""
+
     def forward(
         self,
         input_ids: torch.Tensor,

@@ -102,6 +102,7 @@ def _serve(options: ServeOptions) -> None:
         options.device,
         options.dtype,
         fused=options.fused,
+        deterministic=options.deterministic,
         num_rows=8,
         kv_budget_bytes=options.kv_budget_bytes,
     )

@@ -44,7 +44,9 @@ _CONTROLS = ("Cc", "Cf", "Cn", "Co", "Cs", "Zl", "Zp")
 def talk(options: ChatOptions) -> None:
     """Answer the lines of the standard input."""
     sampler = make_sampler(options.sampler)
-    model = load_model(options.model, options.device, options.dtype, fused=options.fused)
+    model = load_model(
+        options.model, options.device, options.dtype, fused=options.fused, deterministic=options.deterministic
+    )
     begun = begun_chat(model, options.template, options.system, options.seed)
     if sys.stdin.isatty():
         typer.echo("Type a message, or /help.")

@@ -180,7 +180,13 @@ def _load_extractor(options: ExtractOptions, schema: RecordSchema, template: Pro
     sampler = make_sampler(options.sampler)
     verbose = options.verbose and not options.has_workers
     model = load_model(
-        options.model, options.device, options.dtype, fused=options.fused, num_rows=options.batch_size, verbose=verbose
+        options.model,
+        options.device,
+        options.dtype,
+        fused=options.fused,
+        deterministic=options.deterministic,
+        num_rows=options.batch_size,
+        verbose=verbose,
     )
     try:
         chat = begun_chat(model, None, options.system, options.seed) if options.chat else None

@@ -40,6 +40,7 @@ def load_model(
     dtype: DType | None,
     *,
     fused: bool = True,
+    deterministic: bool = False,
     num_rows: int = 1,
     kv_budget_bytes: int | None = None,
     verbose: bool = False,
@@ -48,7 +49,8 @@ def load_model(
 
     Raises `SetupError` if the model cannot be loaded; with `verbose` the choice of threads is printed, and which forward runs.
     """
-    model = _loaded(name, device, dtype, fused=fused, kv_budget_bytes=kv_budget_bytes)
+    own_options = {"fused": fused, "deterministic": deterministic, "kv_budget_bytes": kv_budget_bytes}
+    model = _loaded(name, device, dtype, **own_options)
     choice = set_threads(model, num_rows)
     if verbose:
         waiting = os.environ.get("OMP_WAIT_POLICY", "as OpenMP does").lower()

@@ -40,6 +40,8 @@ Device = Annotated[str | None, Option(metavar="DEVICE", help=_DEVICE, show_defau
 WeightType = Annotated[DType | None, Option(help="Float type of the weights.", show_default="the checkpoint's")]
 _FUSED = "Whether known families run by the fused forward; else transformers runs all layers."
 Fused = Annotated[bool, Option("--fused/--no-fused", help=_FUSED)]
+_DETERMINISTIC = "Whether texts are equal, whatever else runs, in half precision too: on a CPU, and slower."
+Deterministic = Annotated[bool, Option("--deterministic", help=_DETERMINISTIC)]
 _SAMPLER = "How tokens are chosen: greedy, multinomial, 'multinomial(temperature=0.7, top_p=0.9)'."
 Sampler = Annotated[str, Option(metavar="NAME", help=_SAMPLER)]
 _SEED = "Seed of the random numbers. A record depends only on it and on its prompt."
@@ -119,6 +121,7 @@ class ExtractOptions:
     device: Device = None
     dtype: WeightType = None
     fused: Fused = True
+    deterministic: Deterministic = False
     whitespace: Annotated[Whitespace, Option(help="Spaces after : and , in JSON.")] = "one_space"
     any_order: AnyOrder = False
     sampler: Sampler = "greedy"
@@ -210,8 +213,9 @@ class ProgramOptions:
     device: Device = None
     dtype: WeightType = None
     fused: Fused = True
+    deterministic: Deterministic = False
     sampler: Sampler = "greedy"
-    seed: Annotated[int, Option(min=0, metavar="N", help="Seed of the random numbers; each row has its own stream.")] = 0
+    seed: Annotated[int, Option(min=0, metavar="N", help="Seed of the random numbers of each row; equal rows get equal texts.")] = 0
     max_tokens: Annotated[int, Option(min=1, metavar="N", help="The most tokens of a run, the text of the template included.")] = 16_384
     progress: Progress = None
     verbose: Verbose = False
@@ -263,6 +267,7 @@ class ChatOptions:
     device: Device = None
     dtype: WeightType = None
     fused: Fused = True
+    deterministic: Deterministic = False
     # fmt: on
 
 
@@ -310,6 +315,7 @@ class ServeOptions:
     device: Device = None
     dtype: WeightType = None
     fused: Fused = True
+    deterministic: Deterministic = False
     # fmt: on
 
     @property

@@ -72,6 +72,7 @@ def run_program(options: ProgramOptions) -> bool:
             options.device,
             options.dtype,
             fused=options.fused,
+            deterministic=options.deterministic,
             num_rows=num_rows,
             verbose=options.verbose,
         )

@@ -476,7 +476,7 @@ class BatchedExecutor:
         check_model(model)
         check("kept_logits_bytes", kept_logits_bytes, is_int(kept_logits_bytes, 0), "a number of bytes, 0 or more,")
         self.model = model
-        self.seed = open_seeds(seed, 1)[0][0]
+        (self.seed,) = open_seeds(seed, 1)
         self.kept_logits_bytes = kept_logits_bytes
         self.lock = rlock()
         self.is_closed = False
@@ -521,7 +521,7 @@ class BatchedExecutor:
         with self.lock:
             self._check_open()
             number = next(self._numbers)
-            stream = RandomStream(self.seed, number) if seed is None else RandomStream(open_seeds(seed, 1)[0][0])
+            stream = RandomStream(self.seed, number) if seed is None else RandomStream(open_seeds(seed, 1)[0])
             conversation = Conversation(self, number, Content.of(StateRow.of_prompt([], stream), self.model))
             if prompt is not None:
                 conversation.prompt(prompt)

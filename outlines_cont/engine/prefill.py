@@ -1,6 +1,6 @@
 """`EngineModel`: the base class of models: its engine, meters, a memo, KV layout, and prefill: pending tokens of rows are fed without
-sampling, for their keys and values and the logits after them; `read_logits` feeds earlier ones again, for their logits alone. `PrefillRow`:
-such a row, which the engine runs together with those that are generated.
+sampling, for their keys and values and the logits after them; `read_logits` feeds earlier ones again, for their logits alone, `score` for
+the log-probabilities of a given text.
 """
 
 from __future__ import annotations
@@ -13,86 +13,14 @@ from typing import Any
 import torch
 
 from outlines_cont.engine.engine import Engine, engine_of
-from outlines_cont.engine.job import Job
-from outlines_cont.engine.piece import Piece, RowLimits, RowStatus
-from outlines_cont.engine.row import Row, RowProgram
+from outlines_cont.engine.prefill_row import PrefillRow, run_rows
+from outlines_cont.engine.scoring import TokenScore, score_rows, score_texts
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.buffer import Layer
-from outlines_cont.kv.row import RowKV
 from outlines_cont.kv.serial import kv_layout
 from outlines_cont.meter import Meter, MeterBoard
-from outlines_cont.samplers import greedy
 from outlines_cont.state.row import StateRow, is_lacking
-
-
-class PrefillRow(Row):
-    """A row whose tokens are fed for their logits, and that samples nothing.
-
-    Attributes:
-        found: (V,) logits after the token at an index, for every wanted index that was fed.
-        num_fed: the number of tokens that were fed for it.
-    """
-
-    def __init__(self, source: StateRow, model: LanguageModel, *, counts: Meter, indices: Sequence[int]) -> None:
-        """Feed `source` up to the last of the tokens after which logits are wanted, those at `indices`: ascending, at least one."""
-        kept = min(source.cached, indices[0])
-        source.check_pinned(kept, f"token {kept} would be fed again, for logits")
-        held = replace(source, kv=source.kv[:kept] if source.kv is not None and kept else None)
-        super().__init__(held, model, Piece(sampler=greedy(), limits=RowLimits.of(model, ())), counts=counts)
-        self.tokens = self.tokens.at(indices[-1] + 1)
-        counts.recomputed_tokens += min(source.cached, len(self.token_ids)) - kept
-        self.found: dict[int, torch.Tensor] = {}
-        self.num_fed = 0
-        self._indices = indices
-        self.program = _Prefill()
-
-    draws_next = False
-
-    @property
-    def is_ready(self) -> bool:
-        """False, as nothing is sampled."""
-        return False
-
-    @property
-    def num_reusable(self) -> int:
-        """How many of the first tokens other rows may have fed."""
-        return self._indices[0]
-
-    def wanted(self, chunk_size: int) -> list[int]:
-        """Return the indices into the first `chunk_size` pending tokens after which logits are wanted."""
-        return [index - self.cached for index in self._indices if 0 <= index - self.cached < chunk_size]
-
-    def fed(self, count: int, logits: dict[int, torch.Tensor]) -> None:
-        """Keep copies of the wanted logits, to release those of the other rows."""
-        self.found.update({self.cached + index: after.clone() for index, after in logits.items()})
-        self.num_fed += count
-        super().fed(count, {})
-
-    def leave(self, kv: RowKV | None) -> StateRow:
-        """Return the source with its new keys, values, logits and scores, or with the error."""
-        if self.error is not None:
-            return replace(self.source, error=self.error)
-        logprobs, logits = tuple(self.tokens.logprobs), self.found.get(len(self.source.token_ids) - 1)
-        return replace(self.source, kv=self.pinned_kv(kv), logits=logits, logprobs=logprobs, unscored=())
-
-    def plan(self) -> None:
-        """Leave when all wanted logits are known; else feed from the first unknown one."""
-        lacking = [index for index in self._indices if index not in self.found]
-        if self.has_ended or not lacking:
-            self.status = RowStatus.LEAVING
-        else:
-            self.lose(lacking[0])
-            self.status = RowStatus.SAMPLING
-
-
-class _Prefill(RowProgram):
-    """The program of a `PrefillRow`."""
-
-    def plan(self, row: Row) -> None:
-        """Plan the row."""
-        assert isinstance(row, PrefillRow)
-        row.plan()
 
 
 class EngineModel(Immutable):
@@ -153,7 +81,7 @@ class EngineModel(Immutable):
             if is_lacking(row)
         }
         filled: list[tuple[StateRow, dict[int, torch.Tensor]]] = [(row, {}) for row in rows]
-        for (i, fed), row in zip(lacking.items(), _run(self, [*lacking.values()], counts), strict=True):
+        for (i, fed), row in zip(lacking.items(), run_rows(self, [*lacking.values()], counts), strict=True):
             filled[i] = row, {index + 1: after for index, after in fed.found.items()}
         if meter is not None:
             meter.fed_tokens += sum(fed.num_fed for fed in lacking.values())
@@ -167,23 +95,43 @@ class EngineModel(Immutable):
         """
         counts = Meter()
         fed = PrefillRow(replace(row, unscored=()), self, counts=counts, indices=indices)
-        _run(self, [fed], counts)
+        run_rows(self, [fed], counts)
         return torch.stack([fed.found[index] for index in indices])
+
+    def score(self: LanguageModel, prompt: Any, text: Any) -> Any:
+        """Return the log-probabilities that the model gives to the tokens of a text after a prompt.
+
+            model.score("The capital of France is", [" Paris", " London"])
+
+        Args:
+            prompt: a text, `Tokens`, token ids, a state, or a list of texts and ids. Of a state its keys and values are used.
+            text: what follows: a text, `Tokens` or token ids, encoded as a continuation of the prompt; or a list of them. One prompt is
+                followed by each text of a list, one text follows each prompt, and two lists are pairs.
+
+        Returns:
+            (N,) float32 on the CPU: the natural logarithms of the probabilities of the N tokens of the text, without mask, at temperature
+            1, each given all tokens before it; their sum is that of the text. For lists, and for a state of several rows, a list of them.
+            The first token of a row, before which nothing is, has NaN.
+
+        Raises:
+            PromptTypeError: `prompt` or `text` is something else, or a list is empty.
+            BatchMismatch: two lists of different lengths.
+            ContextLengthError, TokenizerError: a prompt or a text cannot be fed.
+            ModelMismatch: the state is of another model.
+            InvalidLogits: the logits of the model are NaN.
+
+        Cost: the tokens of the text but the last are fed, and those of the prompt that no state, other row or prefix cache has; a prompt
+        that several texts share is fed once. At most 2 ** 26 logits are held at a time.
+        """
+        return score_texts(self, prompt, text)
+
+    def score_rows(
+        self: LanguageModel, rows: Sequence[StateRow], firsts: Sequence[int], top: int = 0
+    ) -> list[list[TokenScore]]:
+        """Return the scores of the tokens of rows, of each from token `firsts` on, 1 or larger; see `engine.scoring.score_rows`."""
+        return score_rows(self, rows, firsts, top)
 
 
 def _first(row: StateRow, num_before: int) -> int:
     """Return the index of the first token after which logits are wanted: those before the last `num_before`, and to score."""
     return min([len(row.token_ids) - 1 - num_before, *(index - 1 for index in row.unscored[:1])])
-
-
-def _run(model: LanguageModel, rows: Sequence[PrefillRow], counts: Meter) -> list[StateRow]:
-    """Run rows to their end, and return their results; raise the error of the first that failed."""
-    if not rows:
-        return []
-    job = Job(rows, counts)
-    model.engine.run(job)
-    done = [row for _, row in sorted(job.done.items())]
-    for row in done:
-        if row.error is not None:
-            raise row.error
-    return done

@@ -55,7 +55,8 @@ class StreamEvent:
         batch, sample: the row.
         text: new text, whole characters; it may be reported before its last token.
         token_ids: new tokens, each once; without end-of-text tokens.
-        logprobs: theirs, natural logarithms by the model itself (no mask, temperature 1).
+        logprobs: theirs, natural logarithms by the model itself (no mask, temperature 1); NaN for text that no model wrote, such as the
+            mark at the end of thoughts.
         top: for each of them the most probable tokens at its position, as many as were requested; empty for forced tokens.
         retract: how many characters at the end of the text are removed.
         retract_tokens: how many tokens at the end are removed.

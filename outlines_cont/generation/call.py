@@ -470,7 +470,8 @@ def _opened(maker: PieceMaker, prompt: Any, options: Options, rng: Rng, resume: 
             num_samples = None
         forked = [item.fork(maker.sampler.samples) if isinstance(item, SequenceState) else item for item in items]
         prompt = forked if is_list else forked[0]
-    opened = open_prompt(maker.model, prompt, num_samples, rng, heal=options.heal and not resume)
+    thinks = maker.thinking_of(options) is not None
+    opened = open_prompt(maker.model, prompt, num_samples, rng, heal=options.heal and not resume, thinks=thinks)
     if maker.unbounded and not options.has_max_tokens and not resume:
         warn_of_lengths(maker.model, maker.source, maker.unbounded, options.max_tokens)
     return opened

@@ -134,10 +134,23 @@ class PieceMaker(Immutable):
 
     def value_of(self, state: SequenceState, max_tokens: int | None) -> Any:
         """Return the values of a state that a call with this limit has made, or raise the first error of its rows."""
+        self._check([[self._row_error(row, max_tokens) for row in group] for group in state.rows], state)
+        return squeezed(state.values)
+
+    def check_stream(self, state: SequenceState, max_tokens: int | None) -> None:
+        """Raise the first error of the rows of a stream; the end of a text at a stop text is none, as the caller has asked for it."""
         errors = [[self._row_error(row, max_tokens) for row in group] for group in state.rows]
+        kept = [
+            [None if isinstance(error, IncompleteOutput) and error.reason == "stop" else error for error in group]
+            for group in errors
+        ]
+        self._check(kept, state)
+
+    def _check(self, errors: list[list[Exception | None]], state: SequenceState) -> None:
+        """Raise the first of the errors of the rows of a state, with all of them."""
         failed = [(b, s) for b, group in enumerate(errors) for s, error in enumerate(group) if error is not None]
         if not failed:
-            return squeezed(state.values)
+            return
         batch, sample = failed[0]
         first = errors[batch][sample]
         assert first is not None

@@ -28,9 +28,10 @@ from outlines_cont.errors import (
     TokenizerError,
 )
 from outlines_cont.generation.options import check_ids
+from outlines_cont.generation.thinking import closing_ids
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.healing import NO_HEALING, Healing, healing_of
-from outlines_cont.sampling.random_stream import RandomStream, Rng, open_seeds
+from outlines_cont.sampling.random_stream import RandomStream, Rng, common_seed, open_seeds
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.state.tokens import (
@@ -123,7 +124,9 @@ class Opened:
     healing: list[list[Healing]] = field(default_factory=list)
 
 
-def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng: Rng, *, heal: bool = False) -> Opened:
+def open_prompt(
+    model: LanguageModel, prompt: Any, num_samples: int | None, rng: Rng, *, heal: bool = False, thinks: bool = False
+) -> Opened:
     """Return the rows of `prompt`.
 
     Args:
@@ -133,6 +136,7 @@ def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng:
         num_samples: S, to which a state of one sample is forked; 1 or None for the number of the states, or 1 if there are only texts.
         rng: see `open_seeds`; None continues the streams of states.
         heal: determine the tokens to remove at the end of each row.
+        thinks: whether thoughts come next; else those are closed that a chat template opens after the messages of a conversation.
 
     Raises:
         PromptTypeError: `prompt` is something else, or an empty list.
@@ -141,13 +145,13 @@ def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng:
             others keep their error.
         SampleMismatch, ModelMismatch: a state has another number of samples or another model.
     """
-    items = _items(model, prompt)
+    items = _items(model, prompt, thinks)
     if num_samples is not None and num_samples > 1:
         items = [_widened(item, num_samples) if isinstance(item, SequenceState) else item for item in items]
     samples = _common_samples(model, items, num_samples)
     entries = [entry for item in items for entry in (item.rows if isinstance(item, SequenceState) else [_Text(item)])]
-    drawn, own = open_seeds(rng, len(entries))
-    fresh = [RandomStream(seed, 0 if own else batch) for batch, seed in enumerate(drawn)]
+    drawn = open_seeds(rng, len(entries))
+    fresh = [RandomStream(seed) for seed in drawn]
     texts = {
         b: _prompt_row(model, entry.given, fresh[b]) for b, entry in enumerate(entries) if isinstance(entry, _Text)
     }
@@ -177,7 +181,7 @@ def open_prompt(model: LanguageModel, prompt: Any, num_samples: int | None, rng:
         rows.append(group)
         removed.append(found)
     seeds = drawn if rng is not None else _continued_seeds(items, drawn)
-    return Opened(rows, seeds[0] if not own and len(set(seeds)) == 1 else tuple(seeds), reused, removed)
+    return Opened(rows, common_seed(seeds), reused, removed)
 
 
 def _healing(model: LanguageModel, row: StateRow, heal: bool) -> Healing:
@@ -191,15 +195,15 @@ class _Text:
     given: Given
 
 
-def _items(model: LanguageModel, prompt: Any) -> list[Given | SequenceState]:
+def _items(model: LanguageModel, prompt: Any, thinks: bool) -> list[Given | SequenceState]:
     """Return the texts and states of a prompt; the messages of a conversation as ids."""
     prompt = _without_padding(prompt)
-    one = _item(model, prompt)
+    one = _item(model, prompt, thinks)
     if one is not None:
         return [one]
     found = prompt.tolist() if hasattr(prompt, "tolist") else prompt
     if isinstance(found, Sequence) and not isinstance(found, str | bytes | bytearray) and found:
-        items = [_item(model, item) for item in found]
+        items = [_item(model, item, thinks) for item in found]
         known = [item for item in items if item is not None]
         if len(known) == len(items):
             return known
@@ -209,9 +213,11 @@ def _items(model: LanguageModel, prompt: Any) -> list[Given | SequenceState]:
     )
 
 
-def _item(model: LanguageModel, item: Any) -> Given | SequenceState | None:
+def _item(model: LanguageModel, item: Any, thinks: bool) -> Given | SequenceState | None:
     if is_conversation(item):
-        return tuple(ChatTemplate.of(model, None, {}).token_ids(item, is_open=True))
+        template = ChatTemplate.of(model, None, {})
+        token_ids = template.token_ids(item, is_open=True)
+        return (*token_ids, *([] if thinks else closing_ids(template, token_ids)))
     return item if isinstance(item, SequenceState) else as_given(item)
 
 

@@ -29,7 +29,7 @@ from outlines_cont.generation.call import Call
 from outlines_cont.generation.piece_maker import squeezed
 from outlines_cont.meter import Meter
 from outlines_cont.policies.healing import TextPosition
-from outlines_cont.state.row import StateRow
+from outlines_cont.state.row import StateRow, shown_logprobs
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.streams.stream_state import TextDecoder
 
@@ -237,7 +237,7 @@ class RunEvents:
             sample=sample,
             text=text,
             token_ids=row.token_ids[start:],
-            logprobs=row.logprobs[start:],
+            logprobs=tuple(shown_logprobs(row.logprobs[start:], row.kinds[start:])),
             top=((),) * (len(row.token_ids) - start),
             finish_reason=row.finish_reason,
             stop=None if row.piece is None else row.piece.stop,
@@ -249,12 +249,13 @@ class RunEvents:
         """Return the text and the tokens of a change, as fields of an event."""
         batch, sample = divmod(index, self._call.num_samples)
         tokens = range(delta.start, delta.stop)
+        logprobs, kinds = row.tokens.logprobs[delta.start : delta.stop], row.tokens.kinds[delta.start : delta.stop]
         return {
             "batch": batch,
             "sample": sample,
             "text": delta.text,
             "token_ids": tuple(row.token_ids[delta.start : delta.stop]),
-            "logprobs": tuple(row.tokens.logprobs[i] for i in tokens),
+            "logprobs": tuple(shown_logprobs(logprobs, kinds)),
             "top": tuple(row.tokens.tops[i] for i in tokens) if row.tokens.num_top else ((),) * len(tokens),
             "retract": delta.retract,
             "retract_tokens": delta.retract_tokens,

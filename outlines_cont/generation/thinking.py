@@ -1,12 +1,15 @@
 """`Thinking`: how a model thinks before its answer: the marks around its thoughts, a limit, a sampler.
 
 `marks_of` finds marks: by the text that a chat template writes for a message with a reasoning, else known marks that are in the template or
-that are tokens. `head_of`: the head of an answer, such as that of the final channel of gpt-oss.
+that are tokens. `closing_ids`: what ends thoughts that a template has opened. `head_of`: the head of an answer,
+such as that of the final channel of gpt-oss.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from operator import eq
@@ -15,11 +18,13 @@ from typing import Any
 from outlines_cont.chats.template import ChatTemplate
 from outlines_cont.checks import check, check_int
 from outlines_cont.errors import ChatError, NoChatTemplate, OptionError, TokenizerError
-from outlines_cont.interfaces import LanguageModel
+from outlines_cont.interfaces import LanguageModel, Tokenizer
 from outlines_cont.models.tokenizer.special_names import control_names_of, special_names_of
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.params import Sampler
 from outlines_cont.state.row import shown_text
+from outlines_cont.state.text import encoded_after
+from outlines_cont.state.tokens import Tokens
 
 DEFAULT_MAX_THOUGHTS = 2048
 
@@ -123,6 +128,53 @@ def marks_of(model: LanguageModel, template: ChatTemplate | None = None) -> tupl
         '`thinking=Thinking(begin="<think>\\n", end="\\n</think>\\n\\n")`.',
         "thinking",
     )
+
+
+def template_marks(template: ChatTemplate) -> tuple[str, str] | None:
+    """Return the marks between which a model thinks by a template; None if none are known, or the first is empty."""
+    known: dict[str | None, tuple[str, str] | None] = template.model.memo.setdefault("template_marks", {})
+    if template.source not in known:
+        known[template.source] = None
+        with suppress(OptionError):
+            begin, end = marks_of(template.model, template)
+            known[template.source] = (begin, end) if begin.strip() else None
+    return known[template.source]
+
+
+def closing_ids(template: ChatTemplate, token_ids: Sequence[int]) -> list[int]:
+    """Return the tokens that end the thoughts in which the prompt of a reply ends; none where it is not inside of thoughts.
+
+    Some templates open the thoughts of each reply by themselves. An answer without thoughts begins behind them.
+    """
+    tokenizer, marks = template.model.tokenizer, template_marks(template)
+    if marks is None or not is_thinking(tokenizer, token_ids, *marks):
+        return []
+    return encoded_after(token_ids, Tokens(marks[1], special=True), tokenizer)
+
+
+def is_thinking(tokenizer: Tokenizer, token_ids: Sequence[int], begin: str, end: str) -> bool:
+    """Return whether thoughts between these marks have begun in the last message, and have not ended."""
+    ids, begin, end_text = list(token_ids), begin.strip(), end_name(tokenizer, end) or end.strip()
+    if control_names_of(tokenizer).count_in(begin):  # tokens, not letters that look like them
+        first, last = (_last_place(tokenizer.encode_special(mark), ids) for mark in (begin, end_text))
+        return first > last
+    # Letters count in the text after the last special token, since others may have written them before.
+    table = tokenizer.token_bytes
+    start = next((i for i in range(len(ids), 0, -1) if table[ids[i - 1]] is None), 0)
+    text = shown_text(ids[start:], tokenizer)
+    return text.rfind(begin) > text.rfind(end_text)
+
+
+def end_name(tokenizer: Tokenizer, end: str) -> str | None:
+    """Return the special token that begins the mark at the end of thoughts, if one does."""
+    mark = end.strip()
+    name = special_names_of(tokenizer).first_in(mark)
+    return name if name is not None and mark.startswith(name) else None
+
+
+def _last_place(part: list[int], token_ids: list[int]) -> int:
+    """Return the last index at which `part` occurs in ids; -1 if it does not."""
+    return next((i for i in range(len(token_ids) - len(part), -1, -1) if token_ids[i : i + len(part)] == part), -1)
 
 
 def head_of(template: ChatTemplate) -> str:

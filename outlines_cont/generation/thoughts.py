@@ -17,14 +17,13 @@ from outlines_cont.engine.piece import Piece
 from outlines_cont.engine.row import Row, RowProgram
 from outlines_cont.engine.steering import begin_next, follow_policies
 from outlines_cont.errors import ContextLengthError
-from outlines_cont.generation.thinking import Thinking
+from outlines_cont.generation.thinking import Thinking, end_name, is_thinking
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.models.tokenizer.special_names import control_names_of, special_names_of
 from outlines_cont.policies.branch import FREE, Branch, TokenSet
 from outlines_cont.policies.policy import Policy, RowView
 from outlines_cont.policies.stop import FreeText, StopAt
 from outlines_cont.sampling.params import Sampler
-from outlines_cont.state.row import StateRow, Thoughts, WrittenPiece, shown_text
+from outlines_cont.state.row import StateRow, Thoughts, WrittenPiece
 from outlines_cont.state.text import encoded_after, extended
 from outlines_cont.state.tokens import Tokens
 
@@ -74,9 +73,7 @@ class OpenThinking:
     @property
     def end_name(self) -> str | None:
         """The special token that begins the mark at the end, if one does."""
-        mark = self.end.strip()
-        name = special_names_of(self.model.tokenizer).first_in(mark)
-        return name if name is not None and mark.startswith(name) else None
+        return end_name(self.model.tokenizer, self.end)
 
     @property
     def end_text(self) -> str:
@@ -89,7 +86,7 @@ class OpenThinking:
         Raises:
             ContextLengthError: there is no room for the mark.
         """
-        if not self.begin or self._is_open(row):
+        if not self.begin or is_thinking(self.model.tokenizer, row.token_ids, self.begin, self.end):
             return row
         found = extended(row, Tokens(self.begin, special=True), self.model.tokenizer)
         limit = self.model.context_length
@@ -101,18 +98,6 @@ class OpenThinking:
                 limit,
             )
         return found
-
-    def _is_open(self, row: StateRow) -> bool:
-        """Return whether thoughts have begun in the last message, and have not ended."""
-        tokenizer, token_ids, begin = self.model.tokenizer, list(row.token_ids), self.begin.strip()
-        if control_names_of(tokenizer).count_in(begin):  # tokens, not letters that look like them
-            first, last = (_last_place(tokenizer.encode_special(mark), token_ids) for mark in (begin, self.end_text))
-            return first > last
-        # Letters count in the text after the last special token, since others may have written them before.
-        table = tokenizer.token_bytes
-        start = next((i for i in range(len(token_ids), 0, -1) if table[token_ids[i - 1]] is None), 0)
-        text = shown_text(token_ids[start:], tokenizer)
-        return text.rfind(begin) > text.rfind(self.end_text)
 
     def piece(self, answer: Piece, written: int = 0) -> Piece:
         """Return the thoughts before an answer as a piece, of which `written` tokens are there already."""
@@ -136,11 +121,6 @@ class OpenThinking:
         """Return the tokens to append to a row whose thoughts have ended, by the text `stop` or without it."""
         rest = self.end if stop != self.end_text else self.end[self.end.index(self.end_text) + len(self.end_text) :]
         return encoded_after(token_ids, Tokens(rest, special=True), self.model.tokenizer)
-
-
-def _last_place(part: list[int], token_ids: list[int]) -> int:
-    """Return the last index at which `part` occurs in ids; -1 if it does not."""
-    return next((i for i in range(len(token_ids) - len(part), -1, -1) if token_ids[i : i + len(part)] == part), -1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

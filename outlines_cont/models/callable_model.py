@@ -42,7 +42,7 @@ _NO_KV = "a function of token ids: there are no keys and values"
 _IDS_ONLY = Finding(True, "a function of token ids: rows are whole sequences of them")
 _NO_MODULES = Finding(False, "a function of token ids: there are no modules")
 _CAPABILITIES = Capabilities(
-    _IDS_ONLY, _IDS_ONLY, _IDS_ONLY, Finding(False, _NO_KV), Finding(False, _NO_KV), _NO_MODULES
+    _IDS_ONLY, _IDS_ONLY, _IDS_ONLY, Finding(False, _NO_KV), Finding(False, _NO_KV), _NO_MODULES, _IDS_ONLY
 )
 
 

@@ -15,6 +15,7 @@ import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, cast
 
 import torch
@@ -64,6 +65,9 @@ _QUANTISED = 0.1
 _LARGEST_ERROR = 16
 _MEAN_ERROR = 24
 
+# The unit in the last place up to which texts are equal in practice.
+_EXACT_ENOUGH = 1e-5
+
 # Config attributes that make a mask count columns instead of positions, and families that hide such a window.
 _WINDOW_ATTRIBUTES = ("attention_chunk_size", "alibi", "attention_types", "window_size", "local_attention_window")
 # Kinds of rotary embedding whose angles change when a text grows longer.
@@ -95,6 +99,8 @@ class Capabilities:
         branch: rows may attend to a shared prefix in place; else each has a copy.
         reuse: keys and values of one text may be used for another with the same beginning; see `model.prefix_cache`.
         fused: the layers run by our own forward, over the same weights (`models.fused`), now; else by that of transformers.
+        exact: the logits after a text depend on it alone, bit by bit; else on what else is in a batch, too, and on how the text was cut
+            into chunks, up to rounding.
     """
 
     crop: Finding
@@ -103,9 +109,10 @@ class Capabilities:
     branch: Finding
     reuse: Finding
     fused: Finding
+    exact: Finding
 
     def __str__(self) -> str:
-        lines = [(name, getattr(self, name)) for name in ("crop", "stack", "skip", "branch", "reuse", "fused")]
+        lines = [(name, getattr(self, name)) for name in ("crop", "stack", "skip", "branch", "reuse", "fused", "exact")]
         return "\n".join(f"{name:<7}{'yes' if finding else 'no':<5}{finding.why}" for name, finding in lines)
 
 
@@ -201,32 +208,73 @@ def check_causal(network: PreTrainedModel, model: LanguageModel, plain: Forward)
         )
 
 
+NOT_IN_PLACE = Finding(False, "turned off by `deterministic=True`: the parts of a prefix would be summed apart")
+
+
+def exactness(dtype: torch.dtype, deterministic: bool) -> Finding:
+    """Return what equal means for the texts of a model: exactly, or up to the rounding of its float type."""
+    if deterministic:
+        return Finding(True, "`deterministic=True`: equal calls have equal logits, whatever else runs")
+    name, unit = str(dtype).removeprefix("torch."), torch.finfo(dtype).eps
+    if unit > _EXACT_ENOUGH:
+        advice = "open it with dtype='float32' or `deterministic=True` where texts must be equal"
+        return Finding(False, f"up to rounding: in {name} a text may change with what else runs; {advice}")
+    return Finding(
+        False, f"up to rounding: in {name} a text changes only where two tokens are equal to {unit:.0e} or so"
+    )
+
+
+@torch.inference_mode()
+def is_invariant(config: Any, model: LanguageModel, own: Forward) -> bool:
+    """Return whether a forward has, bit by bit, the same logits for texts in ragged batches and in chunks as for each text alone.
+
+    Cost: 8 forwards, of at most 56 tokens.
+    """
+    ids = _random_ids(config.vocab_size, 37, 19)
+    probed = _Probed(model, own, can_skip=not _has_window(config))
+
+    def fed(rows: Sequence[list[int]], *cuts: int) -> list[torch.Tensor]:
+        """(T, V) logits of each row, fed up to each cut."""
+        batch, parts = KVBatch(cast(LanguageModel, probed), [None] * len(rows)), [[torch.empty(0)] for _ in rows]
+        for start, stop in pairwise((0, *cuts, max(map(len, rows)))):
+            chunks = [row[start:stop] for row in rows]
+            found = batch.feed(chunks, [[*range(len(chunk))] for chunk in chunks])
+            for i, chunk in enumerate(chunks):
+                parts[i] += [found.logits[i, [found.columns[i][place] for place in range(len(chunk))]]] if chunk else []
+        return [torch.cat(part[1:]) for part in parts]
+
+    wanted = [fed([row])[0] for row in ids]
+    ways = fed(ids), fed(ids[::-1], 5)[::-1], fed(ids, 1, 34)
+    return all(torch.equal(one, other) for way in ways for one, other in zip(way, wanted, strict=True))
+
+
 def probe(network: PreTrainedModel, model: LanguageModel, fused: Finding) -> Capabilities:
     """Return what `network` supports, by its config and by a few forwards of at most 13 random ids; `model` runs it, `fused` or not.
 
     Cost: 12 forwards, 20 to 100 ms with a tiny model.
     """
+    exact = exactness(model.dtype, deterministic=False)
     if is_recurrent(network):
         no = Finding(False, "a recurrent state: what was fed cannot be taken out of it")
-        return Capabilities(no, no, no, no, no, fused)
+        return Capabilities(no, no, no, no, no, fused, exact)
     crop = Finding(True, "keys and values of every layer")
     config: Any = network.config.get_text_config(decoder=True)
     reuse = _reuse(config)
     if getattr(config, "attention_chunk_size", None):
         no = Finding(False, "attention in chunks of columns")
-        return Capabilities(crop, no, no, no, reuse, fused)
+        return Capabilities(crop, no, no, no, reuse, fused, exact)
     bound = tolerance(model.dtype)
     stacked, skipped = _ragged_errors(model, config.vocab_size)
     stack = _measured(stacked, bound)
     if _has_window(config):
         # The probe is shorter than most windows, so it could not see the harm.
         no = Finding(False, "a window, or distances, that count columns")
-        return Capabilities(crop, stack, no, no, reuse, fused)
+        return Capabilities(crop, stack, no, no, reuse, fused, exact)
     attention = network.config._attn_implementation
     branch = Finding(False, f"attention {attention!r}; 'sdpa' is needed")
     if attention == "sdpa":
         branch = _measured(_branch_error(model, model.vocab_size), bound)
-    return Capabilities(crop, stack, _measured(skipped, bound), branch, reuse, fused)
+    return Capabilities(crop, stack, _measured(skipped, bound), branch, reuse, fused, exact)
 
 
 def _reuse(config: Any) -> Finding:
@@ -272,7 +320,7 @@ class _Probed:
 
 
 @torch.inference_mode()
-def compare(config: Any, model: LanguageModel, own: Forward, plain: Forward) -> Finding:
+def compare(config: Any, model: LanguageModel, own: Forward, plain: Forward, *, can_branch: bool = True) -> Finding:
     """Return whether our own forward, in rows that are ragged, cut, continued and forked, has the logits of the plain one of `model`, which
     reads each of these rows alone, in one chunk and without a cache that was filled before.
 
@@ -281,7 +329,8 @@ def compare(config: Any, model: LanguageModel, own: Forward, plain: Forward) -> 
     Cost: 5 forwards of each, of at most 18 ids.
     """
     ids = _random_ids(config.vocab_size, 13, 7, 3, 2, 1)
-    can: dict[str, bool] = dict.fromkeys(("can_skip", "can_branch"), not _has_window(config))
+    can_skip = not _has_window(config)
+    can = {"can_skip": can_skip, "can_branch": can_skip and can_branch}
     try:
         found = _cut_and_forked(_Probed(model, own, **can), ids)
     except Exception as failure:  # any error of a network that is not what its class says

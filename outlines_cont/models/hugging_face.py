@@ -17,7 +17,7 @@ import hashlib
 import inspect
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -32,24 +32,28 @@ from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 from outlines_cont.checks import check, checked_bool, is_int, is_number, knows_its_options
 from outlines_cont.device import upload
 from outlines_cont.engine.prefill import EngineModel
-from outlines_cont.errors import NotPicklable, OptionError
+from outlines_cont.errors import NotPicklable, OptionError, UnsupportedModel
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
 from outlines_cont.kv.attention import prefix_attention_of
 from outlines_cont.kv.growing import GrowingCache
 from outlines_cont.kv.prefix_cache import PrefixCache
 from outlines_cont.kv.store import KVStore
 from outlines_cont.models.capability import (
+    NOT_IN_PLACE,
     Capabilities,
     Finding,
     check_causal,
     check_recurrent,
     compare,
+    exactness,
+    is_invariant,
     is_recurrent,
     probe,
 )
 from outlines_cont.models.collector import freeze_modules
 from outlines_cont.models.decoder_family import NotFused
 from outlines_cont.models.fused import FusedDecoder, fused_decoder
+from outlines_cont.models.invariant import invariant_decoder
 from outlines_cont.models.loading import Opening, load, load_bundled, next_number, reopened
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 from outlines_cont.models.versions import cache_argument
@@ -58,6 +62,8 @@ from outlines_cont.waiting import spin_watch
 _CAPABILITIES: dict[tuple[Any, ...], Capabilities] = {}
 _CAUSAL: set[tuple[type, str]] = set()
 """The classes and configs of the networks that are known to be causal."""
+_INVARIANT: dict[tuple[Any, ...], bool] = {}
+"""Whether the deterministic forward of a class and a config is so, by float type and number of threads."""
 # How many values of each weight are in the fingerprint of a model.
 _FINGERPRINT_VALUES = 64
 _no_context = nullcontext()
@@ -79,6 +85,7 @@ class HuggingFaceModel(EngineModel):
             `"cache"`.
         opening: the call that opened it, by which it is pickled; None for one that was wrapped.
         prefix_cache: keys and values of recent prompts and texts; see `PrefixCache`.
+        deterministic: whether the logits after a text depend on it alone; see `models.from_transformers`.
     """
 
     has_kv = True
@@ -91,11 +98,14 @@ class HuggingFaceModel(EngineModel):
         kv_budget_bytes: int | None = None,
         prefix_cache_bytes: int | None = None,
         fused: bool = True,
+        deterministic: bool = False,
     ) -> None:
         super().__init__()
         self.is_recurrent = is_recurrent(model)
         self.hugging_face = model
-        self._fused, self._why_not_fused = _fused(model) if fused else (None, "turned off: `fused=False`")
+        self.deterministic = deterministic
+        make = invariant_decoder if deterministic else fused_decoder
+        self._fused, self._why_not_fused = _made(make, model) if fused else (None, "turned off: `fused=False`")
         self.vocab_size = _vocab_size(model)
         self.tokenizer: TokenizerProtocol = (
             tokenizer if hasattr(tokenizer, "token_bytes") else Tokenizer(tokenizer, vocab_size=self.vocab_size)
@@ -116,6 +126,8 @@ class HuggingFaceModel(EngineModel):
         elif (known := (type(model), self._config_text)) not in _CAUSAL:
             check_causal(model, self, self._plain_forward)
             _CAUSAL.add(known)
+        if deterministic:
+            self._check_deterministic()
 
     @property
     def prefix_cache(self) -> PrefixCache:
@@ -186,7 +198,7 @@ class HuggingFaceModel(EngineModel):
     @property
     def can_branch(self) -> bool:
         """Whether rows may attend to a shared prefix in place, without copying it; the first read runs a short probe."""
-        return bool(self._probed(self._fused_now()).branch)
+        return not self.deterministic and bool(self._probed(self._fused_now()).branch)
 
     @property
     def can_reuse(self) -> bool:
@@ -197,13 +209,14 @@ class HuggingFaceModel(EngineModel):
     def capabilities(self) -> Capabilities:
         """The operations that the model's KV cache supports; `print` it. A short probe runs once per class, config and float type."""
         fused = self._fused_now()
-        return replace(self._probed(fused), fused=fused)
+        found = replace(self._probed(fused), fused=fused, exact=exactness(self.dtype, self.deterministic))
+        return replace(found, branch=NOT_IN_PLACE) if self.deterministic else found
 
     def _probed(self, fused: Finding) -> Capabilities:
         """Return what a probe of the forward that runs now has found. Cost: 2 us after the first probe; steps of the engine read it."""
         parameters, name = self._first_weight
         weight: torch.Tensor = parameters[name]
-        key = bool(fused), weight.dtype, weight.device.type
+        key = bool(fused), weight.dtype, weight.device.type, self.deterministic
         found = self._found.get(key)
         if found is None:
             attention = self.hugging_face.config._attn_implementation
@@ -216,7 +229,8 @@ class HuggingFaceModel(EngineModel):
     def _verified(self) -> Finding:
         """Whether our own forward has the logits of that of transformers; measured when it is first needed."""
         assert self._fused is not None
-        return compare(self.hugging_face.config, self, self._fused_forward, self._plain_forward)
+        config, forwards = self.hugging_face.config, (self._fused_forward, self._plain_forward)
+        return compare(config, self, *forwards, can_branch=not self.deterministic)
 
     def _fused_now(self) -> Finding:
         """Whether a forward now is our own, and why."""
@@ -224,6 +238,28 @@ class HuggingFaceModel(EngineModel):
         if self._fused is None or change is not None:
             return Finding(False, change or self._why_not_fused)
         return self._verified
+
+    def _check_deterministic(self) -> None:
+        """Raise `UnsupportedModel` unless our own forward runs now, and depends on nothing but the text."""
+        found = self._fused_now()
+        if found and self._is_invariant:
+            return
+        why = (
+            found.why
+            if not found
+            else "measured: rows of its products differ with their place, in the libraries of this machine"
+        )
+        raise UnsupportedModel(
+            f"expected a model with a deterministic forward, got {self!r} ({why}). Open it without `deterministic=True`; in float32 texts "
+            "differ with the batch only where two tokens are equally probable up to 1e-6."
+        )
+
+    @cached_property
+    def _is_invariant(self) -> bool:
+        key = type(self.hugging_face), self._config_text, self.dtype, torch.get_num_threads()
+        if key not in _INVARIANT:
+            _INVARIANT[key] = is_invariant(self.hugging_face.config, self, self._fused_forward)
+        return _INVARIANT[key]
 
     def new_cache(self) -> DynamicCache:
         """Return an empty cache of one row, with the layers that the config names."""
@@ -238,6 +274,8 @@ class HuggingFaceModel(EngineModel):
         columns: Sequence[int],
     ) -> torch.Tensor:
         """Feed ids on top of `cache` and return (R, len(columns), V) logits. See `LanguageModel.forward`."""
+        if self.deterministic and isinstance(cache, GrowingCache):
+            self._check_deterministic()  # weights or modules may have changed since
         is_fused = isinstance(cache, GrowingCache) and bool(self._fused_now())
         run = self._fused_forward if is_fused else self._plain_forward
         is_watched = spin_watch.is_on and torch.get_num_threads() > 1 and self.device.type == "cpu"
@@ -288,6 +326,7 @@ def transformers(
     kv_budget_bytes: int | None = None,
     prefix_cache_bytes: int | None = None,
     fused: bool = True,
+    deterministic: bool = False,
     freeze: bool = True,
     **kwargs: Any,
 ) -> HuggingFaceModel:
@@ -300,6 +339,7 @@ def transformers(
         kv_budget_bytes: see `from_transformers`.
         prefix_cache_bytes: see `from_transformers`.
         fused: see `from_transformers`.
+        deterministic: see `from_transformers`.
         freeze: whether Python's collector of reference cycles leaves out from then on what exists before the first model of the process is
             opened (`gc.freeze`), the modules of torch above all; a full collection takes 250 ms with them. False leaves it alone.
         **kwargs: options of `AutoModelForCausalLM.from_pretrained`, and attributes of the config; `revision`, `token`, `cache_dir`,
@@ -319,7 +359,12 @@ def transformers(
     """
     freeze_modules(checked_bool(freeze, "freeze"))
     model, tokenizer = load(id_or_path, device, dtype, kwargs)
-    own: dict[str, Any] = {"kv_budget_bytes": kv_budget_bytes, "prefix_cache_bytes": prefix_cache_bytes, "fused": fused}
+    own: dict[str, Any] = {
+        "kv_budget_bytes": kv_budget_bytes,
+        "prefix_cache_bytes": prefix_cache_bytes,
+        "fused": fused,
+        "deterministic": deterministic,
+    }
     wrapped = from_transformers(model, tokenizer, **own)
     # Another process may have another working directory.
     source = str(Path(id_or_path).resolve()) if Path(id_or_path).is_dir() else str(id_or_path)
@@ -336,6 +381,7 @@ def tiny(
     kv_budget_bytes: int | None = None,
     prefix_cache_bytes: int | None = None,
     fused: bool = True,
+    deterministic: bool = False,
     freeze: bool = True,
 ) -> HuggingFaceModel:
     """Load the bundled model from the package; nothing is downloaded. It is trained to read short messages and write JSON records.
@@ -348,6 +394,7 @@ def tiny(
         kv_budget_bytes: see `models.from_transformers`.
         prefix_cache_bytes: see `models.from_transformers`.
         fused: see `models.from_transformers`.
+        deterministic: see `models.from_transformers`.
         freeze: see `models.transformers`.
 
     Raises:
@@ -355,7 +402,12 @@ def tiny(
     """
     freeze_modules(checked_bool(freeze, "freeze"))
     model, tokenizer = load_bundled(device, dtype)
-    own: dict[str, Any] = {"kv_budget_bytes": kv_budget_bytes, "prefix_cache_bytes": prefix_cache_bytes, "fused": fused}
+    own: dict[str, Any] = {
+        "kv_budget_bytes": kv_budget_bytes,
+        "prefix_cache_bytes": prefix_cache_bytes,
+        "fused": fused,
+        "deterministic": deterministic,
+    }
     wrapped = from_transformers(model, tokenizer, **own)
     options = {"device": device, "dtype": dtype, **own, "freeze": freeze}
     wrapped.opening = Opening.of(wrapped, tiny, options)
@@ -370,6 +422,7 @@ def from_transformers(
     kv_budget_bytes: int | None = None,
     prefix_cache_bytes: int | None = None,
     fused: bool = True,
+    deterministic: bool = False,
 ) -> HuggingFaceModel:
     """Wrap a model and a tokenizer that are loaded already. Neither is changed, but the model is put in evaluation mode.
 
@@ -383,10 +436,14 @@ def from_transformers(
             them; 0 turns their reuse off. None for a sixteenth of the memory, and no more than 4 GiB.
         fused: False lets transformers run the layers, as it does in families that our own forward does not know;
             `print(model.capabilities)` says which one runs, and why.
+        deterministic: whether the logits after a text depend on that text alone, bit by bit, whatever else runs, and however the text was
+            cut, cached or drafted: then equal calls write equal texts in half precision, too, with the same number of threads. On a CPU,
+            in families of our own forward. A step costs as much as one of 32 tokens, and rows copy the prefixes that they share.
 
     Raises:
-        OptionError: one of the budgets is not a number of bytes, or `fused` is not a bool.
-        UnsupportedModel: the model is no decoder, has no cache, or is recurrent in a way that its cache cannot carry exactly.
+        OptionError: one of the budgets is not a number of bytes, or `fused` or `deterministic` is not a bool, or they contradict.
+        UnsupportedModel: `deterministic` was given, and our own forward does not run the model, or this machine's libraries are not
+            so; the model is no decoder, has no cache, or is recurrent in a way that its cache cannot carry exactly.
     """
     if not isinstance(model, PreTrainedModel):
         raise TypeError(
@@ -402,16 +459,26 @@ def from_transformers(
             "prefix_cache_bytes",
         )
     checked_bool(fused, "fused")
+    if checked_bool(deterministic, "deterministic") and not fused:
+        raise OptionError(
+            "expected `deterministic` without `fused=False`: the forward of transformers depends on the batch. Leave one of them out.",
+            "deterministic",
+        )
     model.train(False)
     return HuggingFaceModel(
-        model, tokenizer, kv_budget_bytes=kv_budget_bytes, prefix_cache_bytes=prefix_cache_bytes, fused=fused
+        model,
+        tokenizer,
+        kv_budget_bytes=kv_budget_bytes,
+        prefix_cache_bytes=prefix_cache_bytes,
+        fused=fused,
+        deterministic=deterministic,
     )
 
 
-def _fused(model: PreTrainedModel) -> tuple[FusedDecoder | None, str]:
+def _made(make: Callable[[PreTrainedModel], FusedDecoder], model: PreTrainedModel) -> tuple[FusedDecoder | None, str]:
     """Return our own forward of a network; None and the reason where there is none."""
     try:
-        return fused_decoder(model), ""
+        return make(model), ""
     except NotFused as reason:
         return None, str(reason)
 

@@ -26,7 +26,7 @@ import torch
 import fsm
 from fsm import FSMError
 from outlines_cont import generate, samplers
-from outlines_cont.chat import Chat, with_ends
+from outlines_cont.chat import Chat, answering, with_ends
 from outlines_cont.checks import DEFAULT_MAX_TOKENS, MAX_SAMPLES, check, check_int, names_of, unknown_option
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.engine.job import Task
@@ -54,6 +54,7 @@ from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.params import Sampler
 from outlines_cont.state.file import name_of_model
 from outlines_cont.state.row import FORCED, StateRow
+from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.state.tokens import Tokens, start_ids
 
 # Errors of rows, as opposed to bugs.
@@ -353,7 +354,12 @@ class Extractor:
             return lambda fields: self._encoded(row_prompt.text(fields, self._marked)), template.source, needed
         # A message has no special tokens, so its values need no marks.
         source = f"{template.source}\0{json.dumps(chat.messages, default=str)}"
-        return lambda fields: chat.user(row_prompt.text(fields, dict)).state, source, needed
+
+        def asked(fields: Mapping[str, Any]) -> SequenceState:
+            begun = chat.user(row_prompt.text(fields, dict))
+            return answering(begun) if self._options.thinking is None else begun.state
+
+        return asked, source, needed
 
     def _marked(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return the values of a row with a mark inside of each text that looks like a special token, so that it is encoded as letters."""

@@ -1,6 +1,6 @@
-"""`RandomStream`: a counter-based stream of random numbers per row (Philox 4x64 of numpy), keyed by seed, batch index and sample index. It
-is an immutable value, key and position; a fork has a stream of its own, whose counter begins at a hash (BLAKE2b) of where it branches off
-and its number. `OpenStream` draws from it; `open_seeds` reads the option `rng=`.
+"""`RandomStream`: a counter-based stream of random numbers per row (Philox 4x64 of numpy), keyed by the seed of the prompt and the number
+of the sample. It is an immutable value, key and position; a fork has a stream of its own, whose counter begins at a hash (BLAKE2b) of where
+it branches off and its number. `OpenStream` draws from it; `open_seeds` reads the option `rng=`.
 
 Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3". The numbers of a row do not depend on other rows. Numbers for decisions
 (`OpenStream.decision`) are hashes, and do not advance the stream.
@@ -36,7 +36,8 @@ class RandomStream:
 
     Attributes:
         seed: 0 <= seed < 2 ** 64.
-        batch, sample: the row's indices when the stream began.
+        batch: 0; the number of the conversation for streams of one seed that a `BatchedExecutor` gives to its conversations.
+        sample: the number of the sample when the stream began.
         drawn: the number of random numbers that were drawn so far.
         path: 0, and for a fork a digest of where it branched off: a Philox counter has room for 2 ** 128 such streams.
     """
@@ -118,12 +119,12 @@ class OpenStream:
         return replace(self._stream, drawn=self.drawn)
 
 
-def open_seeds(rng: Rng, batch_size: int) -> tuple[list[int], bool]:
-    """Return one seed per batch entry, and whether each entry was given its own.
+def open_seeds(rng: Rng, batch_size: int) -> list[int]:
+    """Return the seed of each batch entry, which has the stream that it would have alone with it.
 
     Args:
-        rng: a seed for all; a generator to draw that seed from (one number is consumed); a seed per entry, each of
-            which then has the stream that it would have alone; None draws a seed from the operating system.
+        rng: the seed of each entry; a generator to draw one for each from (a number for each is consumed); a list with one for each;
+            None draws one for each from the operating system.
         batch_size: B.
 
     Raises:
@@ -131,21 +132,26 @@ def open_seeds(rng: Rng, batch_size: int) -> tuple[list[int], bool]:
         BatchMismatch: not one seed per entry.
     """
     if rng is None:
-        return [secrets.randbits(63)] * batch_size, False
+        return [secrets.randbits(63) for _ in range(batch_size)]
     if isinstance(rng, int):  # a bool, too, which the check rejects
-        return [_checked(rng)] * batch_size, False
+        return [_checked(rng)] * batch_size
     if isinstance(rng, Sequence) and not isinstance(rng, str | bytes):
         if len(rng) != batch_size:
             raise BatchMismatch(f"expected {batch_size} seeds in `rng`, one per prompt, got {len(rng)}")
-        return [_checked(seed) for seed in rng], True
+        return [_checked(seed) for seed in rng]
     import torch
 
     if not isinstance(rng, torch.Generator):
         raise OptionError(
             f"expected an int, a torch.Generator or a list of ints as `rng`, got {type(rng).__name__}", "rng"
         )
-    seed = torch.randint(2**63 - 1, (), generator=rng, device=rng.device)
-    return [int(seed)] * batch_size, False
+    drawn: list[int] = torch.randint(2**63 - 1, (batch_size,), generator=rng, device=rng.device).tolist()
+    return drawn
+
+
+def common_seed(seeds: Sequence[int]) -> int | tuple[int, ...]:
+    """Return one seed where all are equal, else one per batch entry, as `SequenceState.seed` has them."""
+    return seeds[0] if len(set(seeds)) == 1 else tuple(seeds)
 
 
 def _checked(seed: object) -> int:

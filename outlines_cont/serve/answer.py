@@ -13,14 +13,19 @@ from typing import Any
 from outlines_cont import policies, samplers
 from outlines_cont.chat import Chat
 from outlines_cont.chats.tool import Tool
-from outlines_cont.continuation import continuous
 from outlines_cont.engine.guidance import Guidance
+from outlines_cont.events.event import StreamOptions
 from outlines_cont.generate import Generator
+from outlines_cont.generation.call import Call
+from outlines_cont.generation.options import Options
+from outlines_cont.generation.prompt import open_prompt
+from outlines_cont.generation.stream import StateStream
 from outlines_cont.generation.thinking import Thinking
 from outlines_cont.serve.api_error import APIError, api_error
-from outlines_cont.serve.choice import Answer, Choice
+from outlines_cont.serve.choice import Answer, Choice, echo_of
 from outlines_cont.serve.messages import conversation
 from outlines_cont.serve.requests import EFFORTS, ChatRequest, CompletionRequest
+from outlines_cont.state.sequence_state import SequenceState
 
 _MAX_DIGITS = 18  # of the id of a token
 
@@ -48,7 +53,7 @@ async def asked_chat(
             for message in conversation(request.messages):
                 chat = chat.message(message)
             num_prompt = chat.state.shape[2]
-            chats = chat.fork(count, feed=False) if count > 1 else [chat]
+            chats = [chat, *chat.fork(count, feed=False)[1:]]  # the first is what it would be alone
         with _errors_of():
             streams = [chat.stream(drawn, top=top, **calls, **options) for chat in chats]
         return [Choice(i, num_prompt, stream) for i, stream in enumerate(streams)]
@@ -62,18 +67,30 @@ async def asked_completion(model: Any, generator: Generator, request: Completion
     count, prompts = request.n or 1, request.prompts
 
     def opened() -> list[Choice]:
-        writing, options = continuous(replace(generator, sampler=_sampler(request))), _options(request, most)
+        drawn, options = replace(generator, sampler=_sampler(request)), _options(request, most)
+        # A call takes no 0, with which only the prompt is scored.
+        checked = replace(
+            Options.of(options | {"max_tokens": options["max_tokens"] or 1}), max_tokens=options["max_tokens"]
+        )
         choices: list[Choice] = []
         with _errors_of("prompt"):
             for prompt in prompts:
-                num_prompt = len(prompt) if isinstance(prompt, list) else len(model.tokenizer.encode(prompt))
-                for _ in range(count):
-                    rng = None if request.seed is None else request.seed + len(choices)
-                    stream = writing.stream(prompt, top=top, rng=rng, **options)
-                    choices.append(Choice(len(choices), num_prompt, stream))
+                states = _samples(model, prompt, count, request.seed)
+                echo = echo_of(model, prompt, states[0].rows[0][0], request)
+                for state in states:
+                    stream = StateStream(Call(drawn, state, checked), StreamOptions(True, top))
+                    choices.append(Choice(len(choices), state.shape[2], stream, echo=echo))
         return choices
 
     return Answer(await asyncio.to_thread(opened), request.top, len(prompts))
+
+
+def _samples(model: Any, prompt: Any, count: int, seed: int | None) -> list[SequenceState]:
+    """Return a prompt as the states of its samples, which are drawn as those of one call."""
+    opened = open_prompt(model, prompt, 1, seed)
+    ((row,),) = opened.rows
+    streams = [replace(row.stream, sample=i) for i in range(count)]
+    return [SequenceState(model, ((replace(row, stream=stream),),), opened.seed) for stream in streams]
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 
 from outlines_cont.events.event import Alternatives, OpenCall, StreamEvent
 from outlines_cont.serve.api_error import APIError
-from outlines_cont.serve.choice import Answer, Choice, all_events
+from outlines_cont.serve.choice import Answer, Choice, Echo, all_events
 from outlines_cont.serve.requests import ChatRequest, CompletionRequest
 
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
@@ -31,6 +31,7 @@ class Writer:
 
     def __init__(self, model: Any, name: str, answer: Answer) -> None:
         self._tokenizer, self._answer, self._name = model.tokenizer, answer, name
+        self._ends: frozenset[int] = model.eos_token_ids
         self.id, self._created = f"{self.prefix}{uuid.uuid4().hex}", int(time.time())
 
     def first(self) -> Iterator[dict[str, Any]]:
@@ -207,25 +208,81 @@ class CompletionWriter(_ChoicesWriter):
 
     prefix, kind, chunk_kind = "cmpl-", "text_completion", "text_completion"
 
+    def first(self) -> Iterator[dict[str, Any]]:
+        """Yield a chunk with the prompt for each choice, if it is asked for."""
+        for choice in self._answer.choices:
+            if choice.echo is not None:
+                yield self._chunk([self._one(choice, choice.echo.text, None, self._echoed(choice))])
+
     def chunks(self, choice: Choice, event: StreamEvent) -> Iterator[dict[str, Any]]:
         """Yield an event as a chunk, if it has news for the client."""
         if event.text or event.finish_reason or event.token_ids:
-            yield self._chunk([self._choice(choice, [event])])
+            reason = choice.reason(event) if event.finish_reason else None
+            found = [*self._written(event), *self._end(choice, event)]
+            yield self._chunk([self._one(choice, event.text, reason, found) | self._ids(event)])
 
     def _choice(self, choice: Choice, events: Sequence[StreamEvent]) -> dict[str, Any]:
-        event = all_events(events)
+        event, echo = all_events(events), choice.echo
         reason = choice.reason(event) if event.finish_reason else None
-        one = {"index": choice.index, "text": event.text, "finish_reason": reason, "logprobs": self._columns(event)}
-        return one | self._ids(event)
+        found = [*self._echoed(choice), *self._written(event), *self._end(choice, event)]
+        one = self._one(choice, ("" if echo is None else echo.text) + event.text, reason, found) | self._ids(event)
+        if echo is not None and echo.is_listed:
+            one["prompt_logprobs"] = self._listed(echo)
+        return one
 
-    def _columns(self, event: StreamEvent) -> dict[str, Any] | None:
-        if self._answer.top is None:
-            return None
+    def _one(self, choice: Choice, text: str, reason: str | None, found: list[dict[str, Any]]) -> dict[str, Any]:
+        columns = None if self._answer.top is None else self._columns(choice, found)
+        return {"index": choice.index, "text": text, "finish_reason": reason, "logprobs": columns}
+
+    def _written(self, event: StreamEvent) -> list[dict[str, Any]]:
+        """Return the tokens of an event as a chat has them, with the most probable tokens by their texts."""
         found = self._logprobs(event)
+        return [one | {"top_logprobs": {top["token"]: top["logprob"] for top in one["top_logprobs"]}} for one in found]
+
+    def _echoed(self, choice: Choice) -> list[dict[str, Any]]:
+        """Return the tokens of a prompt in the same form; the first has no log-probability, as nothing is before it."""
+        echo = choice.echo
+        if echo is None or not echo.in_columns:
+            return []
+        first = {"token": self._spelled(echo.token_ids[0])[0], "logprob": None, "top_logprobs": None}
+        top = self._answer.top or 0
+        rest = [
+            self._logprob(token_id, score.logprob)
+            | {"top_logprobs": {self._spelled(one)[0]: _finite(value) for one, value in score.top[:top]}}
+            for token_id, score in zip(echo.token_ids[1:], echo.scores, strict=True)
+        ]
+        return [first, *rest]
+
+    def _end(self, choice: Choice, event: StreamEvent) -> list[dict[str, Any]]:
+        """Return an end of text that was drawn, as a token: harnesses drop the one token that follows an echoed prompt."""
+        if choice.echo is None or not choice.echo.in_columns or event.finish_reason != "stop" or event.stop is not None:
+            return []
+        (token_id, *_), value = sorted(self._ends), float(choice.stream.state.end_logprobs)
+        return [self._logprob(token_id, value) | {"top_logprobs": {self._spelled(token_id)[0]: _finite(value)}}]
+
+    def _listed(self, echo: Echo) -> list[dict[str, Any] | None]:
+        """Return the log-probabilities of a prompt as vLLM lists them: for each token itself and the most probable ones, by their ids."""
+        return [
+            None,
+            *(
+                {
+                    str(one): {"logprob": _finite(value), "decoded_token": self._spelled(one)[0]}
+                    for one, value in (*score.top, (token_id, score.logprob))
+                }
+                for token_id, score in zip(echo.token_ids[1:], echo.scores, strict=True)
+            ),
+        ]
+
+    def _columns(self, choice: Choice, found: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        offsets: list[int] = []
+        for one in found:
+            offsets.append(choice.num_shown)
+            choice.num_shown += len(one["token"])
         return {
             "tokens": [one["token"] for one in found],
             "token_logprobs": [one["logprob"] for one in found],
-            "top_logprobs": [{other["token"]: other["logprob"] for other in one["top_logprobs"]} for one in found],
+            "top_logprobs": [one["top_logprobs"] for one in found],
+            "text_offset": offsets,
         }
 
 

@@ -209,9 +209,19 @@ class CompletionRequest(Generation):
     default_tokens: ClassVar[int] = 16  # as OpenAI's
 
     prompt: str | list[int] | list[str] | list[list[int]]
+    max_tokens: int | None = Field(None, ge=0)  # 0 with `echo`, for the log-probabilities of the prompt alone
     logprobs: int | None = Field(None, ge=0, le=MAX_TOP)
-    echo: Literal[False] | None = None
+    prompt_logprobs: int | None = Field(None, ge=0, le=MAX_TOP)
+    echo: bool | None = None
     best_of: None = None
+
+    @model_validator(mode="after")
+    def _lists(self) -> CompletionRequest:
+        if self.prompt_logprobs is not None and self.stream:
+            raise ValueError(
+                "`prompt_logprobs` belongs to a request without `stream`; `echo` with `logprobs` is streamed"
+            )
+        return self
 
     @property
     def most_tokens(self) -> int | None:

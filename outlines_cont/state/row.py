@@ -19,6 +19,7 @@ computed from the row.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -211,6 +212,14 @@ PROMPT, APPENDED, GENERATED, FORCED, HEALED = b"p", b"a", b"g", b"f", b"h"
 WRITTEN = GENERATED + FORCED
 # The kinds that have a log-probability.
 SCORED = WRITTEN + HEALED
+
+
+def shown_logprobs(logprobs: Sequence[float], kinds: bytes | bytearray) -> list[float]:
+    """Return the log-probabilities of tokens as they are shown: NaN for those that no generator wrote, which were not scored.
+
+    Rows hold 0 there, so that sums need no care.
+    """
+    return [x if kind in SCORED else math.nan for x, kind in zip(logprobs, kinds, strict=True)]
 
 
 @dataclass(frozen=True, slots=True)

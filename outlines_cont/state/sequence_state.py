@@ -31,7 +31,7 @@ from outlines_cont.checks import (
 from outlines_cont.errors import BatchMismatch, ContextLengthError, ModelMismatch, OptionError, SampleMismatch
 from outlines_cont.inspector.page import page
 from outlines_cont.interfaces import LanguageModel, Tokenizer
-from outlines_cont.sampling.random_stream import RandomStream, Rng, open_seeds
+from outlines_cont.sampling.random_stream import RandomStream, Rng, common_seed, open_seeds
 from outlines_cont.state.file import File, load_state, save_state
 from outlines_cont.state.inspection import inspection
 from outlines_cont.state.row import StateRow
@@ -56,7 +56,7 @@ class SequenceState(StateViews):
     Attributes:
         model: the model that the sequences belong to.
         rows: B tuples of S rows.
-        seed: the seed of the random streams: an int, or one per batch entry if a list was given.
+        seed: the seed of the random streams: an int, or one per batch entry where they differ. As `rng=` it draws the same again.
     """
 
     @property
@@ -148,7 +148,7 @@ class SequenceState(StateViews):
 
         A slice from the first character on keeps the keys and values of the tokens inside it; what is left of a token that
         is cut is encoded anew. Any other slice starts without, and its tokens are given text: their log-probabilities
-        belonged to what was before them, so they are 0, and so is the weight.
+        belonged to what was before them, so they are NaN, and the weight is 0.
 
         Raises:
             IndexError: the key has another form, or an int is out of range.
@@ -197,7 +197,7 @@ class SequenceState(StateViews):
         indices = [_pair(item) for item in rows]
         groups = tuple(self[b, s, :].rows[0] for b, s in indices)
         seeds = self.seeds
-        return SequenceState(self.model, groups, _seed([seeds[b] for b, _ in indices]))
+        return SequenceState(self.model, groups, common_seed([seeds[b] for b, _ in indices]))
 
     @classmethod
     def stack(cls, states: Sequence[SequenceState]) -> SequenceState:
@@ -216,7 +216,7 @@ class SequenceState(StateViews):
             if state.batch_size:  # without one it has no number of samples
                 _check_samples(first.num_samples, state.num_samples)
         rows = tuple(group for state in states for group in state.rows)
-        return cls(first.model, rows, _seed([seed for state in states for seed in state.seeds]))
+        return cls(first.model, rows, common_seed([seed for state in states for seed in state.seeds]))
 
     def best(self, n: int = 1) -> SequenceState:
         """Return the `n` samples of each batch entry with the largest scores, the largest first; failed rows come last.
@@ -268,16 +268,15 @@ class SequenceState(StateViews):
         None one of all cached tokens, in parts of 512, up to the last that are pinned (and nine more of such a part).
         """
         mask = checked_mask(model, token_ids, attention_mask)
-        seeds, own = open_seeds(rng, len(mask))
+        seeds = open_seeds(rng, len(mask))
         rows = []
         for number, (ids, is_token) in enumerate(zip(token_ids.tolist(), mask, strict=True)):
-            stream = RandomStream(seeds[number], 0 if own else number)
-            rows.append(prompt_row([*compress(ids, is_token)], model, stream))
+            rows.append(prompt_row([*compress(ids, is_token)], model, RandomStream(seeds[number])))
         check(
             "recomputable", recomputable, recomputable is None or isinstance(recomputable, bool), "True, False or None"
         )
         groups = tuple((row,) for row in with_cache(model, rows, cache, mask, recomputable))
-        return cls(model, groups, tuple(seeds) if own else seeds[0])
+        return cls(model, groups, common_seed(seeds))
 
     def save(self, path: File, *, kv: bool = True) -> None:
         """Write the state to one safetensors file, all or nothing.
@@ -441,7 +440,7 @@ class SequenceState(StateViews):
     def _cut(self, key: Any, change: Callable[[StateRow, int | slice, tuple[int, int]], StateRow]) -> SequenceState:
         chosen = parse_key(key, self.batch_size, self.num_samples)
         rows = tuple(tuple(change(self.rows[b][s], chosen.ids, (b, s)) for s in chosen.samples) for b in chosen.batch)
-        seed = self.seed if isinstance(self.seed, int) else _seed([self.seed[b] for b in chosen.batch])
+        seed = self.seed if isinstance(self.seed, int) else common_seed([self.seed[b] for b in chosen.batch])
         return SequenceState(self.model, rows, seed)
 
     def _text_cut(self, row: StateRow, ids: int | slice, at: tuple[int, int], *, crop: bool = False) -> StateRow:
@@ -563,11 +562,6 @@ def _ranked(rows: Sequence[StateRow]) -> list[StateRow]:
 def _moved(row: StateRow, model: LanguageModel, device: torch.device) -> StateRow:
     kv = row.kv.to(device, model.kv_store).pinned(row.pinned) if row.kv is not None else None
     return replace(row, kv=kv, logits=row.logits.to(device) if row.logits is not None else None)
-
-
-def _seed(seeds: list[int]) -> int | tuple[int, ...]:
-    """Return one seed where all are equal, else one per batch entry."""
-    return seeds[0] if len(set(seeds)) == 1 else tuple(seeds)
 
 
 def _pair(item: Any) -> tuple[int, int]:

@@ -8,6 +8,7 @@ not fed yet are computed), texts, results, spans, finish reasons, and how a stat
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -20,7 +21,7 @@ from outlines_cont.immutable import Immutable
 from outlines_cont.inspector.page import frame, page
 from outlines_cont.interfaces import LanguageModel, Tokenizer
 from outlines_cont.state.inspection import inspection
-from outlines_cont.state.row import APPENDED, FORCED, GENERATED, HEALED, PROMPT, Rows, StateRow
+from outlines_cont.state.row import APPENDED, FORCED, GENERATED, HEALED, PROMPT, Rows, StateRow, shown_logprobs
 
 _FORMS = {
     (True, True): "`state[ids]`, `state[sample, ids]` or `state[batch, sample, ids]`",
@@ -180,31 +181,54 @@ class StateViews(Immutable):
     @property
     def token_ids(self) -> torch.Tensor:
         """(B, S, T) int64 on the CPU, left-padded."""
-        return self._padded("token_ids", torch.int64)
+        return self._padded(lambda row: row.token_ids, torch.int64)
 
     @property
     def attention_mask(self) -> torch.Tensor:
         """(B, S, T) bool: True for tokens, False for padding."""
-        return self._padded("kinds", torch.bool)  # no kind is 0
+        return self._padded(lambda row: row.kinds, torch.bool)  # no kind is 0
 
     @property
     def logprobs(self) -> torch.Tensor:
         """(B, S, T) float32: the log-probability that the model itself gives to every generated token, forced ones included; left-padded.
 
-        It is the log-softmax of the logits without mask and temperature. It is 0 for tokens of the prompt, for text that was added or
-        encoded again (such as what is kept of the token that ends a text with `end="free"`), for tokens whose left context was cut away,
-        and after the last drawn token of a row that failed. If states are added, each token keeps the value of the context in which it
-        was generated.
+        It is the log-softmax of the logits without mask and temperature. What was not scored is NaN: padding, tokens of the prompt, text
+        that was added or encoded again (such as what is kept of the token that ends a text with `end="free"`), tokens whose left context
+        was cut away, and those after the last drawn token of a row that failed. So sum by `nansum`; `score` has those of a given text. If
+        states are added, each token keeps the value of the context in which it was generated.
 
         Cost: one forward if forced tokens at the end were not fed yet, as in the state of a stream that was left.
         """
         self._score()
-        return self._padded("logprobs", torch.float32)
+        return self._padded(_logprobs_of, torch.float32, math.nan)
+
+    def score(self) -> torch.Tensor:
+        """Return (B, S, T) float32: the log-probability that the model gives to each token of the rows, those of the prompt among them.
+
+        Each is given the tokens before it in its row, without mask, at temperature 1. NaN for padding, for the first token of a row, for
+        pinned tokens, and for rows that have failed. For a text after a state see `model.score(state, text)`.
+
+        Raises:
+            InvalidLogits: the logits of the model are NaN.
+
+        Cost: all tokens are fed once more, as the logits before given tokens are not kept; their keys and values are not.
+        """
+        rows = [row for row in self._flat if row.error is None]
+        firsts = [row.pinned + 1 for row in rows]
+        found = iter(zip(firsts, self.model.score_rows(rows, firsts), strict=True))
+
+        def line(row: StateRow) -> list[float]:
+            if row.error is not None:
+                return [math.nan] * len(row.token_ids)
+            first, scores = next(found)
+            return [math.nan] * min(first, len(row.token_ids)) + [one.logprob for one in scores]
+
+        return self._padded(line, torch.float32, math.nan)
 
     @property
     def sampling_logprobs(self) -> torch.Tensor:
-        """(B, S, T) float32: the same with mask, penalties and warpers, as the token was drawn; 0 for forced tokens, too."""
-        return self._padded("sampling_logprobs", torch.float32)
+        """(B, S, T) float32: the same with mask, penalties and warpers, as the token was drawn; 0 for forced tokens, which were certain."""
+        return self._padded(lambda row: shown_logprobs(row.sampling_logprobs, row.kinds), torch.float32, math.nan)
 
     @property
     def weights(self) -> torch.Tensor:
@@ -380,12 +404,23 @@ class StateViews(Immutable):
     def _numbers(self, of: Callable[[StateRow], Any], dtype: torch.dtype) -> torch.Tensor:
         return torch.tensor([of(row) for row in self._flat], dtype=dtype).reshape(self.batch_size, self.num_samples)
 
-    def _padded(self, name: str, dtype: torch.dtype) -> torch.Tensor:
-        """Return (B, S, T): an attribute of each token, left-padded with zeros."""
-        out = torch.zeros(self.shape, dtype=dtype)
+    def _padded(
+        self, values: Callable[[StateRow], Sequence[float]], dtype: torch.dtype, padding: float = 0
+    ) -> torch.Tensor:
+        """Return (B, S, T): what `values` has of each token of a row, padded on the left."""
+        out = torch.full(self.shape, padding, dtype=dtype)
         for line, row in zip(out.flatten(0, 1), self._flat, strict=True):
-            line[len(line) - len(row.token_ids) :] = torch.tensor(list(getattr(row, name)), dtype=dtype)
+            line[len(line) - len(row.token_ids) :] = torch.tensor(list(values(row)), dtype=dtype)
         return out
+
+
+def _logprobs_of(row: StateRow) -> list[float]:
+    """Return what `state.logprobs` shows of a row."""
+    shown = shown_logprobs(row.logprobs, row.kinds)
+    if row.error is None or row.piece is None:
+        return shown
+    end = max(row.kinds.rfind(GENERATED) + 1, row.piece.start)
+    return shown[:end] + [math.nan] * (len(shown) - end)
 
 
 def _thoughts_of(row: StateRow, tokenizer: Tokenizer) -> str:

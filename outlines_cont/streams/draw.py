@@ -77,7 +77,7 @@ def uniform_of(rng: int | torch.Generator | None, num_drawn: int) -> float:
         return float(torch.rand((), generator=rng, dtype=torch.float64, device=rng.device))
     if isinstance(rng, Sequence):
         raise OptionError(f"expected an int or a torch.Generator as `rng`, got {type(rng).__name__}", "rng")
-    (seed,), _ = open_seeds(rng, 1)
+    (seed,) = open_seeds(rng, 1)
     return RandomStream(seed, drawn=num_drawn).open().draw()
 
 

@@ -367,16 +367,17 @@ def _streams(
     if state is not None and rng is None:
         base = state.rows[0][0].stream
         return lambda index: base if is_single else base.fork(index)
-    is_listed = isinstance(rng, Sequence) and not isinstance(rng, str | bytes)
-    size = len(rows) if isinstance(rows, Sized) else len(rng) if isinstance(rng, Sequence) else 1
-    seeds, is_own = open_seeds(rng, size if is_listed else 1)
+    if isinstance(rng, Sequence) and not isinstance(rng, str | bytes):
+        seeds = open_seeds(rng, len(rows) if isinstance(rows, Sized) else len(rng))
 
-    def of(index: int) -> RandomStream:
-        if is_own and index >= len(seeds):
-            raise BatchMismatch(f"expected a seed in `rng` for each row, got {len(seeds)} and more rows")
-        return RandomStream(seeds[index]) if is_own else RandomStream(seeds[0], index)
+        def listed(index: int) -> RandomStream:
+            if index >= len(seeds):
+                raise BatchMismatch(f"expected a seed in `rng` for each row, got {len(seeds)} and more rows")
+            return RandomStream(seeds[index])
 
-    return of
+        return listed
+    first = open_seeds(rng, 1)  # it is checked before the first row is made
+    return lambda index: RandomStream((first if index == 0 else open_seeds(rng, 1))[0])
 
 
 def _check_state(model: LanguageModel, state: SequenceState | None) -> None:

@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 import pytest
 
-from outlines_cont import Chat, Template, Thinking, Tokens, generate, pipelines, samplers
+from outlines_cont import Chat, Template, Thinking, Tokens, continuous, generate, pipelines, samplers
+from outlines_cont.chat import answering
 from outlines_cont.errors import OptionError
 from outlines_cont.generation.thinking import marks_of
 from tests.chat_models import GPT_OSS, PLAIN, QWEN3, QWEN3_OPEN, QWEN3_REASONING, chat_model
@@ -186,3 +187,46 @@ def test_a_generator_shows_its_schema_in_the_message_of_the_system() -> None:
 def test_a_prompt_that_cannot_show_a_schema_is_refused(prompt: Any) -> None:
     with pytest.raises(OptionError, match="conversation"):
         generate.json(chat_model("plain"), {"type": "null"}, show_schema=True)(prompt)
+
+
+def test_thoughts_that_a_template_opens_are_closed_before_an_answer_without_thoughts() -> None:
+    model = chat_model("Qwen3")
+    say, end = generate.choice(model, ["Ten.", "Twenty."]), THINK[1]
+    asked = Chat(model, template=QWEN3_OPEN, rng=1).user("How much is it? <think>")
+    opened = str(asked.state)
+    assert opened.endswith("<think>\n")
+    replies = [
+        asked.assistant(say),
+        asked.assistant(say, thinking=False),
+        asked.assistant("T").assistant(generate.choice(model, ["en.", "wenty."])),
+        *Chat.replies([asked, asked], say),
+    ]
+    stream = asked.stream(say)
+    assert not any(event.is_thought for event in stream)
+    for chat in (*replies, stream.chat):
+        assert str(chat.state) == opened + end + chat.messages[-1]["content"]
+        assert chat.messages[-1].get("reasoning_content") is None
+        again = chat.user("Sure?").assistant(say)
+        assert str(again.state).endswith(f"<think>\n{end}{again.value}")
+    free = asked.assistant(max_tokens=5)
+    assert str(free.state).startswith(opened + end)
+    thinking = asked.assistant(say, thinking=SHORT)
+    assert str(thinking.state).count(end) == 1
+    for template in (QWEN3, QWEN3_REASONING, PLAIN):  # which open none
+        chat = Chat(model, template=template).user("<think>")
+        assert str(chat.assistant(say).state).startswith(str(chat.state) + "T")
+
+
+def test_messages_as_a_prompt_and_those_of_an_extractor_leave_the_thoughts_that_the_template_opens(monkeypatch: Any) -> None:
+    model = chat_model("Qwen3")
+    monkeypatch.setattr(model.tokenizer.hugging_face, "chat_template", QWEN3_OPEN)
+    say, messages = generate.choice(model, ["Ten.", "Twenty."]), [{"role": "user", "content": "How much is it?"}]
+    for state in (continuous(say)(messages), continuous(say)([messages, "x"])):
+        assert next(iter(state)).endswith("<think>\n" + THINK[1] + str(state.values[0][0]))
+    assert str(continuous(say)(messages, thinking=SHORT)).count("</think>") == 1
+    schema = {"type": "object", "properties": {"a": {"enum": ["x", "y"]}}, "required": ["a"]}
+    texts = [str(answering(Chat(model).user("x"))), str(Chat(model).user("x").state)]
+    assert texts[0] == texts[1] + THINK[1]
+    extractor = pipelines.Extractor(model, schema, "{{ text }}", chat=Chat(model), max_tokens=20)
+    assert str(extractor.prompt("x")) == texts[0]
+    assert str(pipelines.Extractor(model, schema, "{{ text }}", chat=Chat(model), thinking=True).prompt("x")) == texts[1]

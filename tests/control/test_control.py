@@ -119,9 +119,9 @@ def test_a_list_of_prompts_runs_a_program_for_each_in_one_batch(monkeypatch: pyt
     assert [result.state.shape for result in alone] == [result.state.shape for result in together]
     assert meter.forwards <= 5
     sampler = samplers.multinomial(temperature=9.0)
-    texts = [result.text for result in control.run(model, _eight, ["the"] * 3, sampler=sampler, rng=4)]
+    texts = [result.text for result in control.run(model, _eight, ["the"] * 3, sampler=sampler, rng=[4, 5, 6])]
     assert len(set(texts)) == 3
-    assert texts == generate.regex(model, "[a-z]{8}", sampler=sampler)(["the"] * 3, rng=4)
+    assert texts == generate.regex(model, "[a-z]{8}", sampler=sampler)(["the"] * 3, rng=[4, 5, 6])
 
 
 def test_the_error_of_one_of_several_programs_is_raised_when_all_have_ended() -> None:

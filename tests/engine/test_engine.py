@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from outlines_cont import Engine, SequenceState, continuous, engine_of, generate, samplers
 from outlines_cont.engine.job import Job, Step
-from outlines_cont.engine.prefill import PrefillRow
+from outlines_cont.engine.prefill_row import PrefillRow
 from outlines_cont.errors import KVBudgetError, OptionError, OutlinesContError
 from outlines_cont.models import HuggingFaceModel, Meter, from_transformers
 from outlines_cont.sampling.random_stream import RandomStream

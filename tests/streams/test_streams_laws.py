@@ -257,6 +257,21 @@ def test_a_record_that_is_cut_ends_with_what_is_there_and_the_error_of_a_call(mo
     assert "numbers" not in seen[-1].model_fields_set
 
 
+def test_a_stop_text_ends_both_kinds_of_streams_of_a_constrained_text_without_an_error(model: Any) -> None:
+    for pattern in ("[a-z]{12}", "[a-z]{5} [0-9]{7}"):
+        generator = generate.regex(model, pattern)
+        whole = generator("a")
+        for stop in (whole[3], whole[5:7], whole[-1], "\u2028"):
+            wanted = whole.partition(stop)[0]
+            texts = ["".join(event.text for event in continuous(generator).stream("a", stop_at=stop))]
+            texts += ["".join(generator.stream("a", stop_at=stop))]
+            texts += ["".join(event.text for event in generator.stream("a", events=True, stop_at=stop))]
+            assert texts == [wanted] * 3
+            if wanted != whole:
+                with pytest.raises(IncompleteOutput):  # a call has no value
+                    generator("a", stop_at=stop)
+
+
 def test_arguments_of_a_function_are_shown_as_a_dict(model: Any) -> None:
     def call(rose: Literal["red", "blue"], number: Literal[1, 2]) -> None:
         """A function."""
