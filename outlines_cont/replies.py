@@ -26,7 +26,7 @@ from operator import or_
 from typing import Any, Generic, Literal, TypeVar, cast
 
 from fsm import Expression
-from outlines_cont.chats.tool import Tool, call_id
+from outlines_cont.chats.tool import Tool
 from outlines_cont.chats.tool_form import ArgumentForm, ToolForm, marked
 from outlines_cont.events.event import OpenCall, StreamEvent, StreamOptions
 from outlines_cont.events.partial_type import MISSING
@@ -48,13 +48,14 @@ from outlines_cont.streams.stream_state import TextDecoder
 class OpenCalls:
     """Parses tool calls from text that arrives in chunks.
 
-    `first` is the number of the first call in the conversation, for its id; `text` is that of the calls so far, from `form.before` on.
+    `ids` returns the id of each call of the reply by its number; `text` is that of the calls so far, from `form.before` on.
     """
 
-    def __init__(self, form: ToolForm, tools: Sequence[Tool], first: int, text: str) -> None:
+    def __init__(self, form: ToolForm, tools: Sequence[Tool], ids: Callable[[int], str], text: str) -> None:
         self._form = form
         self._tools = {tool.name: tool for tool in tools}
-        self._first = first
+        self._id_of = ids
+        self._id = ""
         self._text = text  # not parsed yet; from the present call on, where arguments are no JSON
         self._shown = 0  # characters of the JSON of the present call that were reported, where that is made here
         self._count = 0
@@ -90,8 +91,7 @@ class OpenCalls:
         self._has_begun = True
         value = self._value.value
         arguments = {} if value is MISSING else value
-        number = self._first + self._count
-        news = OpenCall(self._count, call_id(number), self._name, read, arguments, self._value.is_whole)
+        news = OpenCall(self._count, self._id, self._name, read, arguments, self._value.is_whole)
         if news.is_whole:
             self._shown = 0
             self._name = None
@@ -123,6 +123,7 @@ class OpenCalls:
         if not between or not self._text.startswith(before) or not before:
             return False
         self._name, self._text, self._has_begun = name, rest, False
+        self._id = self._id_of(self._count)
         self._value = PartialValue(self._tools[name].partial_type)
         return True
 

@@ -20,7 +20,7 @@ from typing import Any
 from jinja2 import TemplateError, TemplateSyntaxError, Undefined, meta
 from jinja2.environment import Template
 
-from outlines_cont.chats.message import Message, checked_message
+from outlines_cont.chats.message import Message, checked_message, with_parsed_calls
 from outlines_cont.checks import did_you_mean
 from outlines_cont.errors import ChatError, NoChatTemplate, OptionError, shortened
 from outlines_cont.interfaces import LanguageModel
@@ -98,6 +98,15 @@ class ChatTemplate:
         checked = _checked(messages)
         for message in checked:
             check_role(message["role"], self.source)
+        parsed = [with_parsed_calls(message) for message in checked]  # as most templates read them
+        try:
+            return self._token_ids(parsed, tools, is_open)
+        except ChatError:
+            if parsed == checked:
+                raise
+        return self._token_ids(checked, tools, is_open)
+
+    def _token_ids(self, checked: Sequence[Message], tools: Sequence[Mapping[str, Any]], is_open: bool) -> list[int]:
         goes_on = is_open and checked[-1]["role"] == "assistant"
         flags = {"add_generation_prompt": is_open and not goes_on, "continue_final_message": goes_on}
         if self.source is None:
@@ -118,7 +127,7 @@ class ChatTemplate:
                 return token_ids
         return names.encode_marked(text, mark, self.model.tokenizer)
 
-    def _marked(self, message: dict[str, Any], mark: str) -> dict[str, Any]:
+    def _marked(self, message: Message, mark: str) -> dict[str, Any]:
         """Return a message with `mark` inside of the tokens to encode as plain text: in a reply only special tokens, not markup."""
         tokenizer = self.model.tokenizer
         names = special_names_of(tokenizer) if message["role"] == "assistant" else control_names_of(tokenizer)
@@ -157,7 +166,7 @@ class ChatTemplate:
             )
         return text
 
-    def _ids_of_tokenizer(self, messages: list[dict[str, Any]], tools: Any, flags: Mapping[str, bool]) -> list[int]:
+    def _ids_of_tokenizer(self, messages: Sequence[Message], tools: Any, flags: Mapping[str, bool]) -> list[int]:
         tokenizer: Any = self.model.tokenizer
         try:
             ids: list[int] = tokenizer.hugging_face.apply_chat_template(

@@ -25,7 +25,7 @@ from outlines_cont.errors import ChatError, shortened
 from outlines_cont.models.tokenizer.special_names import SpecialNames, special_names_of
 from outlines_cont.state.row import shown_text
 
-Call = tuple[str, Mapping[str, Any]]
+Call = tuple[str, Mapping[str, Any] | str]
 
 _TAG = re.compile(r"\s*(<[^<>\s]+>|\[[A-Z_]+\])")
 # What a schema of arguments may say where they are written one by one: the members, and what restricts no text.
@@ -338,11 +338,15 @@ class ToolForm:
             return None
 
     def written(self, calls: Sequence[Call]) -> str:
-        """Return the text of calls."""
-        own = self.arguments
-        shown = [json.dumps(given, ensure_ascii=False) if own is None else own.written(given) for _, given in calls]
-        parts = [name + self.between + text for (name, _), text in zip(calls, shown, strict=True)]
+        """Return the text of calls; arguments that are a text, as of a call that was cut, are written as they are."""
+        parts = [name + self.between + self._written(given) for name, given in calls]
         return self.before + (self.separator or "").join(parts) + self.after
+
+    def _written(self, arguments: Mapping[str, Any] | str) -> str:
+        if isinstance(arguments, str):
+            return arguments
+        own = self.arguments
+        return json.dumps(arguments, ensure_ascii=False) if own is None else own.written(arguments)
 
 
 _XML = ArgumentForm("<parameter=", ">\n", "\n</parameter>\n", quote="")
@@ -455,7 +459,7 @@ def as_text(messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]) -> lis
     last = ""
     for message in messages:
         if message.get("tool_calls"):
-            calls = [(called["name"], call_arguments(called)) for called in called_functions(message)]
+            calls: list[Call] = [(called["name"], call_arguments(called)) for called in called_functions(message)]
             content = message.get("content") or ""
             gap = "\n" if content else ""
             out.append({"role": "assistant", "content": content + gap + GENERIC.written(calls)})
