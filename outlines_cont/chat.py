@@ -473,13 +473,18 @@ class Chat(Immutable):
         return of
 
     def _showing(self, schema: str) -> Self:
-        """Return the conversation with the text of a schema in the message of the system."""
+        """Return the conversation with the text of a schema in the message of the system, or in the first one of the user."""
         messages = [turn.message for turn in self._turns]
-        first, *_ = shown = with_schema(messages, schema)
+        shown = with_schema(messages, schema, has_system=self._format.template.has_system)
         if shown is messages:
             return self
-        rest = self._turns[len(self._turns) - len(shown) + 1 :]
-        return self._copy_with(turns=(Turn(first, first["content"]), *rest))
+        added = len(shown) - len(messages)
+        turns = (Turn(message) for message in shown[:added])
+        changed = zip(self._turns, shown[added:], strict=True)
+        kept = (
+            turn if turn.message is message else replace(turn, message=message, text=None) for turn, message in changed
+        )
+        return self._copy_with(turns=(*turns, *kept))
 
     @property
     def _is_one_piece(self) -> bool:

@@ -1,4 +1,4 @@
-"""`CallIds`: the ids of the calls in one reply, nine letters and digits each, as Mistral's templates require. `random_call_id`: a new one."""
+"""`CallIds`: the ids of the calls in one reply: nine letters and digits, as Mistral's templates require. `random_call_id`: a new one."""
 
 from __future__ import annotations
 

@@ -162,7 +162,8 @@ class ChatFormat:
     def token_ids(self, messages: Sequence[Mapping[str, Any]], is_open: bool) -> list[int]:
         """Return the ids of messages; see `ChatTemplate.token_ids`."""
         if self.form is not None and self.form.is_generic:
-            return self.template.token_ids(as_text(messages, self.tools), is_open=is_open)
+            has_system = not self.tools or self.template.has_system
+            return self.template.token_ids(as_text(messages, self.tools, has_system=has_system), is_open=is_open)
         return self.template.token_ids(messages, self.tool_messages, is_open=is_open)
 
     def with_calls(self, message: Mapping[str, Any], text: str, ids: CallIds) -> Mapping[str, Any]:

@@ -1,6 +1,6 @@
 """Messages of chats as dicts: checks (`checked_message`, a deep copy; `is_conversation`), their calls (`called_functions`;
-`call_arguments`, which parses arguments that are JSON text; `with_parsed_calls`), and `Turn`, one message of a `Chat`, which `turns_json` and
-`read_turns` write and read.
+`call_arguments`, which parses arguments that are JSON text; `with_parsed_calls`), and `Turn`, one message of a `Chat`, which `turns_json`
+and `read_turns` write and read.
 """
 
 from __future__ import annotations
@@ -28,14 +28,38 @@ def is_conversation(value: object) -> bool:
     )
 
 
-def with_schema(messages: Sequence[Message], text: str) -> Sequence[Message]:
-    """Return messages whose first is one of the system that shows the text of a schema; the same, if it does already."""
+def with_schema(messages: Sequence[Message], text: str, *, has_system: bool = True) -> Sequence[Message]:
+    """Return messages that show the text of a schema, see `with_instruction`; the same, if they do already."""
     told = f"Answer with JSON of this form:\n{text}"
+    shown = with_instruction(messages, told, has_system=has_system)
+    return messages if any(told in str(message.get("content")) for message in messages) else shown
+
+
+def with_instruction(messages: Sequence[Message], text: str, *, has_system: bool = True) -> list[Message]:
+    """Return messages with an instruction for the model: at the end of the first message, if that is one of the system, else before all.
+
+    `has_system`: whether the template writes messages of the system; else the first message of the user begins with the instruction.
+    """
     first = messages[0] if messages else {}
     content = first.get("content")
-    if first.get("role") not in ("system", "developer") or not isinstance(content, str):
-        return [{"role": "system", "content": told}, *messages]
-    return messages if told in content else [{**first, "content": f"{content}\n\n{told}"}, *messages[1:]]
+    if first.get("role") in ("system", "developer") and content is not None:
+        return [{**first, "content": _joined(content, text)}, *messages[1:]]
+    asked = next((i for i, message in enumerate(messages) if message["role"] == "user"), None)
+    if has_system or asked is None:
+        return [{"role": "system", "content": text}, *messages]
+    told = {**messages[asked], "content": _joined(text, messages[asked].get("content") or "")}
+    return [*messages[:asked], told, *messages[asked + 1 :]]
+
+
+def _joined(first: Any, second: Any) -> Any:
+    """Return two contents as one, a text if both are."""
+    if isinstance(first, str) and isinstance(second, str):
+        return f"{first}\n\n{second}" if second else first
+    return [part for content in (first, second) for part in _parts_of(content)]
+
+
+def _parts_of(content: Any) -> list[Any]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else [*content]
 
 
 def checked_message(message: object) -> dict[str, Any]:

@@ -53,7 +53,8 @@ class ToolCall:
         """
         if self.unread:
             raise OptionError(
-                f"expected complete arguments of {self.name!r}, to call it, got {shortened(repr(self.unread), 200)}", "arguments"
+                f"expected complete arguments of {self.name!r}, to call it, got {shortened(repr(self.unread), 200)}",
+                "arguments",
             )
         if self.function is None:
             raise OptionError(

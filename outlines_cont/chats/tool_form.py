@@ -18,7 +18,7 @@ from operator import add, and_, eq, or_
 from typing import Any
 
 import fsm
-from outlines_cont.chats.message import call_arguments, called_functions
+from outlines_cont.chats.message import call_arguments, called_functions, with_instruction
 from outlines_cont.chats.template import ChatTemplate
 from outlines_cont.chats.tool import Tool
 from outlines_cont.errors import ChatError, shortened
@@ -453,9 +453,14 @@ def _unsupported(written: str) -> ChatError:
     )
 
 
-def as_text(messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]) -> list[dict[str, Any]]:
-    """Return messages for a template that ignores tools: the system message describes them, calls and results are text."""
-    out: list[dict[str, Any]] = []
+def as_text(
+    messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool], *, has_system: bool = True
+) -> list[Mapping[str, Any]]:
+    """Return messages for a template that ignores tools: calls and results are text, and the message of the system describes the tools.
+
+    `has_system`: whether the template writes such a message; else the first message of the user describes them.
+    """
+    out: list[Mapping[str, Any]] = []
     last = ""
     for message in messages:
         if message.get("tool_calls"):
@@ -479,6 +484,4 @@ def as_text(messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]) -> lis
         f"You may call these functions:\n{described}\n\nTo call one, write its name and its arguments as JSON:\n"
         '<tool_call>\n{"name": "...", "arguments": {...}}\n</tool_call>'
     )
-    if out and out[0]["role"] == "system":
-        return [{"role": "system", "content": f"{out[0]['content']}\n\n{preamble}"}, *out[1:]]
-    return [{"role": "system", "content": preamble}, *out]
+    return with_instruction(out, preamble, has_system=has_system)

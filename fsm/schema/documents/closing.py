@@ -6,7 +6,19 @@ from collections.abc import Mapping
 from typing import Any
 
 # Beside these a member may be named by another part of the schema, so the object stays as it is.
-_IN_PLACE = {"allOf", "anyOf", "oneOf", "not", "if", "then", "else", "$ref", "$dynamicRef", "dependentSchemas", "patternProperties"}
+_IN_PLACE = {
+    "allOf",
+    "anyOf",
+    "oneOf",
+    "not",
+    "if",
+    "then",
+    "else",
+    "$ref",
+    "$dynamicRef",
+    "dependentSchemas",
+    "patternProperties",
+}
 _CLOSES = {"additionalProperties", "unevaluatedProperties"}
 _MAPS = ("properties", "$defs", "definitions")
 _LISTS = ("prefixItems", "anyOf", "oneOf")
