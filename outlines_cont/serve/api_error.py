@@ -1,11 +1,12 @@
 """`APIError`: an error as clients of OpenAI's protocol read it, `{"error": {"message", "type", "param", "code"}}`, with its HTTP status.
 
-`api_error` makes one of an exception that a request causes.
+`api_error` makes one of an exception that a request causes, in the words of HTTP: without advice for Python, and without paths.
 """
 
 from __future__ import annotations
 
 import logging
+import re
 from typing import Any, Literal
 
 from pydantic import BaseModel
@@ -15,8 +16,22 @@ from outlines_cont.errors import OutlinesContError
 
 _log = logging.getLogger("outlines_cont.serve")
 _TOO_LONG = 2_000
-_FIELDS = {"thinking": "reasoning_effort", "stop_at": "stop", "template_variables": "chat_template_kwargs"}
+_FIELDS = {
+    "thinking": "reasoning_effort",
+    "stop_at": "stop",
+    "template_variables": "chat_template_kwargs",
+    "keep_stop": "include_stop_str_in_output",
+}
 """The fields of options that have another name there."""
+_CODES = {"OptionError": "invalid_value", "ContextLengthError": "context_length_exceeded"}
+"""The codes of errors that clients know by another name than that of the class."""
+_MODEL = re.compile(r"<\w*Model '[^']*'[^>]*>|<\w*Model [^>]*>")
+_SENTENCE = re.compile(r"(?<=[.;!])\s+(?=[A-Z`])")
+_PYTHON = re.compile(
+    r"\b(?:fsm|generate|samplers|policies|models|generator|chat|state)\.\w"  # a name of this package
+    r"|\w\(|\b\w+=(?:\.\.\.|[\w\['\"{])"  # a call, an argument
+    r"|\b[Pp]ass `"
+)
 
 
 class ErrorDetails(BaseModel):
@@ -58,8 +73,9 @@ class APIError(Exception):
     @property
     def body(self) -> dict[str, Any]:
         """What is sent."""
+        code = self.code or ("invalid_value" if self.status < 500 else "internal_error")
         kind = "invalid_request_error" if self.status < 500 else "server_error"
-        return {"error": {"message": str(self)[:_TOO_LONG], "type": kind, "param": self.param, "code": self.code}}
+        return {"error": {"message": str(self)[:_TOO_LONG], "type": kind, "param": self.param, "code": code}}
 
 
 def api_error(error: Exception, param: str | None = None) -> APIError:
@@ -78,8 +94,22 @@ def api_error(error: Exception, param: str | None = None) -> APIError:
         where = (
             f"{param}{pointer}" if param and isinstance(pointer, str) else param or _FIELDS.get(option, option) or None
         )
-        return APIError(400, str(error), where, type(error).__name__)
+        return APIError(400, in_words_of_http(str(error)), where, _code(error))
     _log.error("a request has failed", exc_info=error)
     return APIError(
         500, f"the server failed with {type(error).__name__}; its log has the details", None, "internal_error"
     )
+
+
+def _code(error: Exception) -> str:
+    name = type(error).__name__
+    return _CODES.get(name) or re.sub(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def in_words_of_http(message: str) -> str:
+    """Return a message of this package for who has sent a request: sentences with advice for Python go, and so does what names a folder."""
+    message = _MODEL.sub("this model", message)
+    for option, field in _FIELDS.items():
+        message = message.replace(f"`{option}`", f"`{field}`")
+    first, *others = _SENTENCE.split(message)
+    return " ".join([first, *(one for one in others if _PYTHON.search(one) is None)])

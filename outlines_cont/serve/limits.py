@@ -7,6 +7,7 @@ names the option of `outlines-cont serve` that bounds it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from typing import Any, Self
 from fsm import Limits, TokenFSM
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.serve.api_error import APIError
-from outlines_cont.serve.messages import TextPart
+from outlines_cont.serve.messages import CustomCall
 from outlines_cont.serve.requests import ChatRequest, CompletionRequest, Generation, Sampling
 from outlines_cont.serve.responses import ResponsesRequest
 
@@ -130,7 +131,7 @@ def check_sizes(body: Sampling, limits: ServerLimits, model: LanguageModel) -> N
         check_prompt("messages", _said(body), limits, model)
     elif isinstance(body, ResponsesRequest):  # its characters are checked as those of the chat that it becomes
         _check_count("input", 1 if isinstance(body.input, str) else len(body.input), limits, "max_messages", "items")
-        _check_count("tools", len(body.tools), limits, "max_tools", "tools")
+        _check_count("tools", len(body.tools or ()), limits, "max_tools", "tools")
     elif isinstance(body, CompletionRequest):
         for prompt in body.prompts:
             check_prompt("prompt", [prompt] if isinstance(prompt, str) else (), limits, model)
@@ -156,11 +157,11 @@ def check_prompt(field: str, texts: Iterable[str], limits: ServerLimits, model: 
 def _said(body: ChatRequest) -> Iterable[str]:
     """Yield the texts of the messages of a request."""
     for message in body.messages:
-        content: list[TextPart] | str = message.content or ""
-        yield from [content] if isinstance(content, str) else (part.text for part in content)
-        yield message.reasoning_content or ""
+        yield message.text
+        yield message.thoughts or ""
         for call in message.tool_calls or ():
-            yield call.function.arguments if call.type == "function" else call.custom.input
+            given = call.custom.input if isinstance(call, CustomCall) else call.function.arguments
+            yield given if isinstance(given, str) else json.dumps(given)
 
 
 def _check_count(field: str, found: int, limits: ServerLimits, name: str, what: str) -> None:

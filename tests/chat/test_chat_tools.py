@@ -106,7 +106,9 @@ def test_text_stays_text(kind: str) -> None:
     model = chat_model(kind)
     before = _FORMS[kind].before
     chat = Chat(model, tools=[get_weather, Stop]).user("Rain?")
-    said = chat.assistant(generate.choice(model, ["No."]), tools=[get_weather, Stop])
+    first = model.tokenizer.encode_special(before)[0]
+    writer = generate.choice(model, ["No."], sampler=samplers.greedy(logit_bias={first: -100.0}))
+    said = chat.assistant(writer, tools=[get_weather, Stop])
     assert (said.value, said.tool_calls) == ("No.", ())
     assert said.user("a").messages[1] == {"role": "assistant", "content": "No."}
     free = chat.assistant(max_tokens=5)

@@ -7,7 +7,8 @@ import json
 import re
 from collections.abc import Callable
 from enum import Enum
-from functools import cache
+from functools import cache, reduce
+from operator import or_
 from typing import Any, Literal
 
 import pytest
@@ -19,8 +20,10 @@ import fsm
 from outlines_cont import Chat, OpenCall, Thinking, generate, samplers
 from outlines_cont.chats.call_ids import CallIds
 from outlines_cont.chats.tool import Tool
-from outlines_cont.chats.tool_form import FORMS, ArgumentForm, ToolForm, form_of
+from outlines_cont.chats.tool_form import FORMS, ArgumentForm, ToolForm, form_of, marked
 from outlines_cont.errors import ChatError, OptionError
+from outlines_cont.models.tokenizer.special_names import special_names_of
+from outlines_cont.policies.constraint import Constraint
 from outlines_cont.replies import OpenCalls
 from tests.chat_models import CALLING, GPT_OSS, chat_model
 
@@ -153,10 +156,10 @@ def test_a_stream_reports_the_same_calls(form: str) -> None:
 def test_text_may_come_before_calls(form: str) -> None:
     chat = _chat(form)
     marker = FORMS[form].marker(None)
-    names = {name: i for i, name in chat.model.tokenizer.special_tokens.items()}
-    calling: Any = generate.fsm(chat.model, f"So: {marker}")
-    if marker in names:
-        calling = generate.fsm(chat.model, fsm.choice(["So: "]), sampler=samplers.greedy(logit_bias={names[marker]: 100.0}))
+    names = special_names_of(chat.model.tokenizer)
+    some = reduce(or_, [fsm.regex(r"[\s\S]"), *(fsm.special(name) for name in {*chat.model.tokenizer.special_tokens.values()})])
+    begun = Constraint.of_model(chat.model, fsm.choice(["So: "]) + marked(marker, names) + some.repeat())
+    calling = generate.text(chat.model, policies=[begun])
     called = chat.assistant(calling, tools=TOOLS, max_calls=1, max_tokens=250)
     assert called.messages[-1]["content"] == "So:"
     assert len(called.tool_calls) == 1
