@@ -23,6 +23,8 @@ _FIELDS = {
     "keep_stop": "include_stop_str_in_output",
 }
 """The fields of options that have another name there."""
+_OWN_FIELDS = {"stop_token_ids", "min_tokens", "stop_at", "keep_stop"}
+"""The options that are fields, whatever an error is found with."""
 _CODES = {"OptionError": "invalid_value", "ContextLengthError": "context_length_exceeded"}
 """The codes of errors that clients know by another name than that of the class."""
 _MODEL = re.compile(r"<\w*Model '[^']*'[^>]*>|<\w*Model [^>]*>")
@@ -91,6 +93,7 @@ def api_error(error: Exception, param: str | None = None) -> APIError:
     if isinstance(error, OutlinesContError | FSMError):
         pointer = getattr(error, "pointer", None)
         option = getattr(error, "option", None) or ""
+        param = None if option in _OWN_FIELDS else param
         where = (
             f"{param}{pointer}" if param and isinstance(pointer, str) else param or _FIELDS.get(option, option) or None
         )

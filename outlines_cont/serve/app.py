@@ -27,7 +27,6 @@ from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import Match
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fsm import SchemaWarning, TokenFSM
@@ -208,10 +207,7 @@ class Guard:
         scope = {**scope, "method": "GET"} if is_head else scope
         try:
             self._server.check(request)
-            if scope["method"] == "OPTIONS":
-                await _options(request)(scope, receive, noted)
-            else:
-                await self._app(scope, receive, noted)
+            await self._app(scope, receive, noted)
         except APIError as error:
             await _refused(request, error)(scope, receive, noted)
         finally:
@@ -423,16 +419,6 @@ def _refused(_: Request, error: APIError, headers: Mapping[str, str] | None = No
     return JSONResponse(error.body, error.status, found)
 
 
-def _options(request: Request) -> Response:
-    """Return which methods a path has."""
-    routes = [route for route in request.app.routes if route.matches(request.scope)[0] != Match.NONE]
-    methods = {method for route in routes for method in getattr(route, "methods", None) or ()}
-    methods |= {"HEAD"} if "GET" in methods else set()
-    if not methods:
-        return _refused(request, _no_path(request))
-    return Response(status_code=204, headers={"Allow": ", ".join(sorted({*methods, "OPTIONS"}))})
-
-
 def _no_path(request: Request) -> APIError:
     return APIError(404, f"{request.method} {request.url.path[:200]}: Not Found", None, "not_found")
 
@@ -468,6 +454,10 @@ def _place(error: Any, body: Any) -> list[str]:
 def _http_error(request: Request, error: HTTPException) -> Response:
     if error.status_code == 404:
         return _refused(request, _no_path(request))
+    if request.method == "OPTIONS":
+        methods = {*(error.headers or {}).get("Allow", "").split(", "), "OPTIONS"}
+        methods |= {"HEAD"} if "GET" in methods else set()
+        return Response(status_code=204, headers={"Allow": ", ".join(sorted(methods))})
     code = {405: "method_not_allowed"}.get(error.status_code, "invalid_body")
     told = f"{request.method} {request.url.path[:200]}: {error.detail}"
     return _refused(request, APIError(error.status_code, told, None, code), error.headers)

@@ -41,6 +41,7 @@ class ServerLimits:
         max_phrase_characters: the most characters of these.
         cache_bytes: the most bytes of what is kept for later requests; see `shares`. None for twice the prefix cache of the model, which
             has a sixteenth of the memory by default.
+        prefix_cache_bytes: the most bytes of keys and values of prefixes; None for half of `cache_bytes`.
         schema: those of compiling a schema.
         max_mask_work: `fsm.TokenFSM.max_mask_work` of the process that `run` serves from.
     """
@@ -55,6 +56,7 @@ class ServerLimits:
     max_phrases: int = 1_024
     max_phrase_characters: int = 65_536
     cache_bytes: int | None = None
+    prefix_cache_bytes: int | None = None
     schema: Limits = field(default_factory=Limits)
     max_mask_work: int = TokenFSM.max_mask_work
 
@@ -84,6 +86,8 @@ class CacheShares:
             total = 2 * (prefixes or _CACHE_BYTES // 2)
         else:
             prefixes = total // 2
+        if limits.prefix_cache_bytes is not None:
+            prefixes = limits.prefix_cache_bytes
         return cls(prefixes, total // 8, total // 8, total // 8)
 
 
@@ -148,10 +152,12 @@ def check_phrases(phrases: Iterable[str], limits: ServerLimits, field: str) -> N
 
 def check_prompt(field: str, texts: Iterable[str], limits: ServerLimits, model: LanguageModel) -> None:
     """Raise `APIError` for a prompt of more characters than a request may have."""
-    most = limits.max_prompt_characters
+    most, code = limits.max_prompt_characters, "too_large"
     if most is None:
+        code = "context_length_exceeded"
         most = _CHARACTERS_PER_TOKEN * (model.context_length or _UNBOUNDED_CONTEXT // _CHARACTERS_PER_TOKEN)
-    _check(field, sum(map(len, texts)), most, "characters of a prompt (`--max-prompt-characters`)")
+    what = "characters of a prompt (`--max-prompt-characters`)"
+    _check(field, sum(map(len, texts)), most, what, code)
 
 
 def _said(body: ChatRequest) -> Iterable[str]:
@@ -169,7 +175,7 @@ def _check_count(field: str, found: int, limits: ServerLimits, name: str, what: 
     _check(field, found, most, f"{what} of one request (`--{name.replace('_', '-')}`)")
 
 
-def _check(field: str, found: int, most: int, what: str) -> None:
+def _check(field: str, found: int, most: int, what: str, code: str = "too_large") -> None:
     if found > most:
         told = f"expected at most {most:,} {what}, got {found:,}. Send fewer, or raise the limit of the server"
-        raise APIError(400, told, field, "too_large")
+        raise APIError(400, told, field, code)

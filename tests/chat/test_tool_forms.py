@@ -157,7 +157,9 @@ def test_text_may_come_before_calls(form: str) -> None:
     chat = _chat(form)
     marker = FORMS[form].marker(None)
     names = special_names_of(chat.model.tokenizer)
-    some = reduce(or_, [fsm.regex(r"[\s\S]"), *(fsm.special(name) for name in {*chat.model.tokenizer.special_tokens.values()})])
+    ends = {chat.model.tokenizer.special_tokens[i] for i in chat.model.eos_token_ids}
+    inside = {*chat.model.tokenizer.special_tokens.values()} - ends
+    some = reduce(or_, [fsm.regex(r"[\s\S]"), *(fsm.special(name) for name in inside)])
     begun = Constraint.of_model(chat.model, fsm.choice(["So: "]) + marked(marker, names) + some.repeat())
     calling = generate.text(chat.model, policies=[begun])
     called = chat.assistant(calling, tools=TOOLS, max_calls=1, max_tokens=250)
