@@ -89,7 +89,8 @@ def test_langchain_with_tools_and_a_format(served: Running) -> None:
     messages = pytest.importorskip("langchain_core.messages")
     for seed in range(4):
         model = made(model="tiny", base_url=f"{served.url}/v1", api_key="none", temperature=1.5, max_tokens=200, seed=seed)
-        bound = model.bind_tools([WEATHER], response_format=Order, strict=True, parallel_tool_calls=False)
+        strict_tool: Any = {**WEATHER, "function": {**WEATHER["function"], "strict": True}}
+        bound = model.bind_tools([strict_tool], response_format=Order, strict=True, parallel_tool_calls=False)
         found = bound.invoke(ASKED[0]["content"])
         history = [messages.HumanMessage(ASKED[0]["content"]), found]
         if found.tool_calls:
