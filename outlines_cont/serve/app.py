@@ -463,7 +463,8 @@ def _http_error(request: Request, error: HTTPException) -> Response:
     return _refused(request, APIError(error.status_code, told, None, code), error.headers)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return whether an address is one that only this machine reaches."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -490,7 +491,7 @@ def run(
     """
     import uvicorn
 
-    hosts = [host, *allow_hosts] if allow_hosts or _is_loopback(host) else None
+    hosts = [host, *allow_hosts] if allow_hosts or is_loopback(host) else None
     app = make_app(model, name, limits=limits, api_key=api_key, hosts=hosts, cors_origins=cors_origins)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
