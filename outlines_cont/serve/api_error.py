@@ -21,6 +21,7 @@ _FIELDS = {
     "stop_at": "stop",
     "template_variables": "chat_template_kwargs",
     "keep_stop": "include_stop_str_in_output",
+    "phrases": "ban",
 }
 """The fields of options that have another name there."""
 _OWN_FIELDS = {"stop_token_ids", "min_tokens", "stop_at", "keep_stop"}
@@ -97,6 +98,8 @@ def api_error(error: Exception, param: str | None = None) -> APIError:
         where = (
             f"{param}{pointer}" if param and isinstance(pointer, str) else param or _FIELDS.get(option, option) or None
         )
+        if where is None and "negative prompt" in str(error):
+            where = "guidance/negative_prompt"
         return APIError(400, in_words_of_http(str(error)), where, _code(error))
     _log.error("a request has failed", exc_info=error)
     return APIError(

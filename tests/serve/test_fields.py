@@ -362,6 +362,8 @@ WRONG: list[tuple[str, Any, str | None, str, str]] = [
     ),
     (PATH, {"structured_outputs": {"regex": "("}}, "structured_outputs/regex", "regex_syntax_error", "("),
     (PATH, {"structured_outputs": {"grammar": "start: ("}}, "structured_outputs/grammar", "grammar_error", "start"),
+    (PATH, {"ban": [""]}, "ban", "invalid_value", "phrases"),
+    (PATH, {"guidance": {"negative_prompt": "", "scale": 2}}, "guidance/negative_prompt", "empty_prompt", "negative prompt"),
     (PATH, {"chat_template_kwargs": {"x": 1}}, "chat_template_kwargs", "invalid_value", "x"),
     (PATH, {"tools": [WEATHER, WEATHER]}, "tools", "invalid_value", "different"),
 ]

@@ -233,7 +233,7 @@ _BYTES = [
     b"\xff",
     b"\xc3",
     b"a\x80b",
-    b"Bearer ",
+    b"Bearer",
     b"Bearer \xe2\x82\xac",
     b"bearer" * 300,
     b"[::1",
