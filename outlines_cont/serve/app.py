@@ -35,13 +35,12 @@ from outlines_cont.errors import OptionError
 from outlines_cont.generation.engine_thread import EngineThread, Reading
 from outlines_cont.policies.constraint import KeptConstraints, vocabulary_of_model
 from outlines_cont.serve.answer import asked_chat, asked_completion
-from outlines_cont.serve.api_error import APIError, ErrorBody, api_error
+from outlines_cont.serve.api_error import APIError, ErrorBody, advice_for, api_error
 from outlines_cont.serve.choice import Answer
 from outlines_cont.serve.constraints import Constraints, Wanted
 from outlines_cont.serve.limits import CacheShares, Door, ServerLimits, check_sizes
 from outlines_cont.serve.live import live_router
 from outlines_cont.serve.metrics import Metrics
-from outlines_cont.serve.names import advice_for
 from outlines_cont.serve.replies import ChatWriter, CompletionWriter, Writer, sent
 from outlines_cont.serve.requests import ChatRequest, CompletionRequest
 from outlines_cont.serve.response_writer import ResponseWriter

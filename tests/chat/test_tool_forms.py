@@ -23,7 +23,7 @@ from outlines_cont.chats.tool import Tool
 from outlines_cont.chats.tool_form import FORMS, ArgumentForm, ToolForm, form_of, marked
 from outlines_cont.errors import ChatError, OptionError
 from outlines_cont.models.tokenizer.special_names import special_names_of
-from outlines_cont.policies.constraint import Constraint
+from outlines_cont.policies import Constraint
 from outlines_cont.replies import OpenCalls
 from tests.chat_models import CALLING, GPT_OSS, chat_model
 

@@ -411,7 +411,8 @@ def test_a_tool_without_a_schema_has_no_arguments(tool: dict[str, Any]) -> None:
     "schema",
     [
         {}, {"$schema": "http://json-schema.org/draft-07/schema#"}, {"type": None}, {"type": ["object", "null"]}, {"description": "x"},
-        {"type": "object"}, {"properties": {}}, {"type": "object", "properties": {}, "required": []}, {"properties": None, "required": None},
+        {"type": "object"}, {"properties": {}}, {"type": "object", "properties": {}, "required": []},
+        {"properties": None, "required": None},
         {"type": "object", "title": "A", "additionalProperties": False}, {"type": "object", "additionalProperties": None, "$defs": {}},
     ],
     ids=str,

@@ -8,8 +8,7 @@ import pytest
 
 from outlines_cont import continuous, generate, models
 from outlines_cont.errors import OptionError
-from outlines_cont.pipelines.calibration import Calibration
-from outlines_cont.pipelines.outcome import SetupError
+from outlines_cont.pipelines import Calibration, SetupError
 
 
 @pytest.mark.parametrize("path", ["/proc/x", "/dev/null/x", "/no/such/folder/x", "x" * 5_000, "/"])
