@@ -29,6 +29,7 @@ _FIELDS = {
 """The fields of options that have another name there."""
 _OWN_FIELDS = {"stop_token_ids", "min_tokens", "stop_at", "keep_stop"}
 """The options that are fields, whatever an error is found with."""
+_LIMITS = {"max_work": "`--max-schema-work`", "max_mask_work": "`--max-mask-work`"}
 _CODES = {"OptionError": "invalid_value", "ContextLengthError": "context_length_exceeded"}
 """The codes of errors that clients know by another name than that of the class."""
 _MODEL = re.compile(r"<\w*Model '[^']*'[^>]*>|<\w*Model [^>]*>")
@@ -132,11 +133,20 @@ def api_error(error: Exception, param: str | None = None) -> APIError:
         )
         if where is None and "negative prompt" in str(error):
             where = "guidance/negative_prompt"
-        return APIError(400, in_words_of_http(str(error)), where, _code(error))
+        return APIError(400, in_words_of_http(str(error)) + _limit(error), where, _code(error))
     _log.error("a request has failed", exc_info=error)
     return APIError(
         500, f"the server failed with {type(error).__name__}; its log has the details", None, "internal_error"
     )
+
+
+def _limit(error: Exception) -> str:
+    """Return a sentence with the limit that an error is about; an empty text for other errors."""
+    name = getattr(error, "limit", None)
+    if not isinstance(error, FSMError) or not isinstance(name, str):
+        return ""
+    option = _LIMITS.get(name)
+    return f" That is the limit `{name}` of this server{f' ({option})' if option else ''}."
 
 
 def _code(error: Exception) -> str:
