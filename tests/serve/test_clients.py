@@ -2,6 +2,8 @@
 
 pip install -c constraints.txt '.[test,clients]' && npm install --prefix /tmp/js openai@6.49.0 zod@4.6.7
 NODE_PATH=/tmp/js/node_modules pytest -m clients -W default tests/serve
+
+`instructor` and `openai-agents` need another version of `openai`, so an environment of their own.
 """
 
 from __future__ import annotations
