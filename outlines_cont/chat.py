@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial as partial_call
@@ -19,8 +19,9 @@ from pydantic import ValidationError
 
 from fsm import FSMError
 from outlines_cont import generate
+from outlines_cont.chats.call_ids import CallIds
 from outlines_cont.chats.chat_format import ChatFormat, aligned
-from outlines_cont.chats.message import Turn, checked_message, read_turns, readable, turns_json, with_schema
+from outlines_cont.chats.message import Turn, called_ids, checked_message, read_turns, readable, turns_json, with_schema
 from outlines_cont.chats.template import check_role
 from outlines_cont.chats.tool import Tool, ToolCall
 from outlines_cont.chats.tool_form import ToolForm
@@ -37,7 +38,7 @@ from outlines_cont.immutable import Immutable, shallow_copy
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.replies import ChatStream, OpenCalls, ReplyConstraint, ReplyMaker, reply_maker
 from outlines_cont.samplers import BeamSearch, BestOf
-from outlines_cont.sampling.random_stream import Rng
+from outlines_cont.sampling.random_stream import RandomStream, Rng
 from outlines_cont.state.file import load_chat, plain, save_state
 from outlines_cont.state.row import StateRow, WrittenPiece
 from outlines_cont.state.row import written as row_bytes
@@ -329,13 +330,13 @@ class Chat(Immutable):
                 "expected no `retract` in a reply that may call, whose text is held back where it may begin a call. Omit it.",
                 "retract",
             )
+        shown = StreamOptions(True, top, retract, partial)
+        call = Call(maker, chat.state, checked, rng=rng)
         calls: OpenCalls | None = None
         if isinstance(maker, ReplyMaker):
             assert chat._format.form is not None
             assert isinstance(maker.constraint, ReplyConstraint)
-            calls = OpenCalls(chat._format.form, chat._format.tools, chat._num_calls, maker.constraint.marker)
-        shown = StreamOptions(True, top, retract, partial)
-        call = Call(maker, chat.state, checked, rng=rng)
+            calls = OpenCalls(chat._format.form, chat._format.tools, chat._ids_in(call), maker.constraint.marker)
         return ChatStream(call, shown, partial_call(chat._replied, maker), calls)
 
     def fork(self, n: int, *, same: bool = False, feed: bool = True) -> list[Self]:
@@ -455,18 +456,35 @@ class Chat(Immutable):
     def _is_reply(self) -> bool:
         return bool(self._turns) and self._turns[-1].is_reply
 
-    @property
-    def _num_calls(self) -> int:
-        return sum(len(turn.message.get("tool_calls") or ()) for turn in self._turns)
+    def _call_ids(self, stream: RandomStream) -> CallIds:
+        """Return the ids of the calls in the next reply, or in the one that is continued, which draws from a stream."""
+        before, _ = self._reply_turns
+        taken = frozenset(one for turn in before for one in called_ids(turn.message))
+        return CallIds((stream.seed, stream.batch, stream.sample, stream.path, len(before)), taken)
+
+    def _ids_in(self, call: Call) -> Callable[[int], str]:
+        """Return the ids of the calls that the one row of a call writes, by their numbers."""
+
+        def of(number: int) -> str:
+            row = call.rows[0]
+            assert row is not None
+            return self._call_ids(row.stream.close()).of(number)
+
+        return of
 
     def _showing(self, schema: str) -> Self:
-        """Return the conversation with the text of a schema in the message of the system."""
+        """Return the conversation with the text of a schema in the message of the system, or in the first one of the user."""
         messages = [turn.message for turn in self._turns]
-        first, *_ = shown = with_schema(messages, schema)
+        shown = with_schema(messages, schema, has_system=self._format.template.has_system)
         if shown is messages:
             return self
-        rest = self._turns[len(self._turns) - len(shown) + 1 :]
-        return self._copy_with(turns=(Turn(first, first["content"]), *rest))
+        added = len(shown) - len(messages)
+        turns = (Turn(message) for message in shown[:added])
+        changed = zip(self._turns, shown[added:], strict=True)
+        kept = (
+            turn if turn.message is message else replace(turn, message=message, text=None) for turn, message in changed
+        )
+        return self._copy_with(turns=(*turns, *kept))
 
     @property
     def _is_one_piece(self) -> bool:
@@ -511,7 +529,7 @@ class Chat(Immutable):
             return chat
         last = chat._turns[-1]
         text = last.text if last.text is not None else last.message["content"]  # of a reply with thoughts
-        message = self._format.with_calls(last.message, text, self._num_calls)
+        message = self._format.with_calls(last.message, text, self._call_ids(state.rows[0][0].stream))
         if message is last.message:
             return chat
         return chat._copy_with(turns=(*chat._turns[:-1], Turn(message)), state=state)
@@ -579,9 +597,10 @@ class ReplyOptions(PieceOptions, total=False):
 
     Attributes:
         tools: the tools that may be called from now on, as in `Chat(model, tools=...)`; None leaves them unchanged.
-        tool_choice: `"auto"`, text or calls; `"none"`, text; `"required"`, calls; the name of the tool that is called; or a list of
-            names, of which one is called, and `"auto"` among them for text or calls.
-        max_calls: the most calls of the reply; None for as many as the form of the model allows.
+        tool_choice: `"auto"`, text or calls; `"none"`, text; `"required"`, calls; the name of the tool that is called, once; or a list
+            of names, of which one is called, and `"auto"` among them for text or calls.
+        max_calls: the most calls of the reply; None for as many as the form of the model allows. The default is 1 where `tool_choice`
+            is a name, else None.
     """
 
     tools: Sequence[Any] | None
@@ -598,8 +617,10 @@ class _ToolChoice:
 
     @classmethod
     def of(cls, options: ReplyOptions) -> Self:
-        """Return the choice among the options of a reply."""
-        return cls(options.get("tool_choice", "auto"), options.get("max_calls"))
+        """Return the choice among the options of a reply; of a tool by its name one call."""
+        choice = options.get("tool_choice", "auto")
+        is_name = isinstance(choice, str) and choice not in ("auto", "none", "required")
+        return cls(choice, options.get("max_calls", 1 if is_name else None))
 
     def tools_of(self, chat: Chat) -> tuple[Tool, ...]:
         """Return the tools of a conversation that may be called; raise `OptionError` for a choice that it does not have."""

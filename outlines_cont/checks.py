@@ -180,6 +180,17 @@ def file_text(path: str | os.PathLike[str], what: str, error: Callable[[str], Ex
         raise error(f"expected a UTF-8 text file {what}, but {str(path)!r} cannot be read: {reason}") from reason
 
 
+def write_text_file(path: Path, text: str, error: Callable[[str], Exception]) -> None:
+    """Write a UTF-8 file, in place of one that is there; raise `error` with a message if it cannot be written."""
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as reason:
+        shown = shortened(repr(str(path)), 200)
+        raise error(
+            f"expected a path where a file can be written, got {shown}: {reason.strerror or reason}."
+        ) from reason
+
+
 MAX_SAMPLES = 100_000
 """The most samples of a batch entry, and of a row by one call, so that a mistaken number is refused before memory is used up."""
 

@@ -10,6 +10,9 @@ If calls have no marker of their own, a call may only begin a reply, and the mar
 have a head of their own, such as the final channel of gpt-oss, a reply begins with the choice of that head or a call, and its text is a
 piece behind the head (`HeadProgram`).
 
+`FormattedReply`: calls, or a text under a constraint, as one constraint to the union of both: so the first tokens decide which of them it
+is, by their probabilities, and nothing in the text is a call. A text that begins as a call does is not among them.
+
 `ChatStream`: the events of a reply, in a `for` or `async for` loop; at any time `chat` is the conversation with the reply so far. Those
 of a reply that may call tools are split at the marker of a call, by `ReplyEvents`: events of text, then of calls (parsed by `OpenCalls`). A
 possible beginning of the marker is held back until that is known; no text is retracted.
@@ -25,9 +28,10 @@ from itertools import chain
 from operator import or_
 from typing import Any, Generic, Literal, TypeVar, cast
 
-from fsm import Expression
-from outlines_cont.chats.tool import Tool, call_id
+from fsm import Expression, ExpressionError, choice, regex
+from outlines_cont.chats.tool import Tool
 from outlines_cont.chats.tool_form import ArgumentForm, ToolForm, marked
+from outlines_cont.errors import OptionError
 from outlines_cont.events.event import OpenCall, StreamEvent, StreamOptions
 from outlines_cont.events.partial_type import MISSING
 from outlines_cont.events.partial_value import PartialValue
@@ -48,13 +52,14 @@ from outlines_cont.streams.stream_state import TextDecoder
 class OpenCalls:
     """Parses tool calls from text that arrives in chunks.
 
-    `first` is the number of the first call in the conversation, for its id; `text` is that of the calls so far, from `form.before` on.
+    `ids` returns the id of each call of the reply by its number; `text` is that of the calls so far, from `form.before` on.
     """
 
-    def __init__(self, form: ToolForm, tools: Sequence[Tool], first: int, text: str) -> None:
+    def __init__(self, form: ToolForm, tools: Sequence[Tool], ids: Callable[[int], str], text: str) -> None:
         self._form = form
         self._tools = {tool.name: tool for tool in tools}
-        self._first = first
+        self._id_of = ids
+        self._id = ""
         self._text = text  # not parsed yet; from the present call on, where arguments are no JSON
         self._shown = 0  # characters of the JSON of the present call that were reported, where that is made here
         self._count = 0
@@ -69,8 +74,8 @@ class OpenCalls:
             yield found
 
     def has_special_in(self, names: SpecialNames) -> bool:
-        """Return whether special tokens stand in calls, not only before them."""
-        inside = self._form.before[len(self._form.marker(names.first_in(self._form.before))) :]
+        """Return whether special tokens stand in calls behind their marker, or in that, if it is not known yet."""
+        inside = self._form.before[len(self._text) :]
         others = self._form.spellings[1:]
         return any(
             map(names.count_in, (inside, *self._form.texts[1:], *(text for one in others for text in one.texts)))
@@ -90,8 +95,7 @@ class OpenCalls:
         self._has_begun = True
         value = self._value.value
         arguments = {} if value is MISSING else value
-        number = self._first + self._count
-        news = OpenCall(self._count, call_id(number), self._name, read, arguments, self._value.is_whole)
+        news = OpenCall(self._count, self._id, self._name, read, arguments, self._value.is_whole)
         if news.is_whole:
             self._shown = 0
             self._name = None
@@ -123,6 +127,7 @@ class OpenCalls:
         if not between or not self._text.startswith(before) or not before:
             return False
         self._name, self._text, self._has_begun = name, rest, False
+        self._id = self._id_of(self._count)
         self._value = PartialValue(self._tools[name].partial_type)
         return True
 
@@ -361,6 +366,97 @@ class ReplyConstraint(Policy[ReplyState]):
         return self._search.advance(search, token_id), is_blank and not text.strip()
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class FormattedState:
+    """The state after some tokens: that of the constraint, and the bytes until it is known whether they are of a text or of calls."""
+
+    inner: Any
+    undecided: bytes | None = b""
+
+
+class FormattedReply(ReplyConstraint):
+    """Calls, or a text under a constraint.
+
+    Args:
+        whole: the constraint to the texts and the calls.
+        begins: the bytes with which calls begin; no text does.
+        model: the model that writes.
+    """
+
+    def __init__(self, whole: AnyConstraint, begins: Sequence[bytes], model: LanguageModel) -> None:
+        self.whole: Any = whole
+        self.marker, self.marker_id, self.must_call, self.is_free = "", None, False, False
+        self.horizon, self.max_retries = whole.horizon, whole.max_retries
+        self._begins = tuple(begins)
+
+    @property
+    def judges_whole_texts(self) -> bool:
+        """Whether a text that a stop text cuts is not checked; see `Policy`."""
+        return bool(self.whole.judges_whole_texts)
+
+    def initial(self, row: RowView) -> FormattedState:  # type: ignore[override]
+        """Return the state before the first token."""
+        return FormattedState(self.whole.initial(row), None if row.healed else b"")
+
+    def advance(self, state: FormattedState, token_id: int) -> FormattedState:  # type: ignore[override]
+        """Return the state after one more token."""
+        inner, data = self.whole.advance(state.inner, token_id), state.undecided
+        if data is not None:
+            data += self.whole.spelled([token_id])
+            data = data if self._kind(data) is None else None
+        return FormattedState(inner, data)
+
+    def branches(self, state: FormattedState, row: RowView) -> list[Branch]:  # type: ignore[override]
+        """Return the branches of the constraint."""
+        return cast("list[Branch]", self.whole.branches(state.inner, row))
+
+    def rewound(self, before: FormattedState, after: FormattedState, row: RowView) -> FormattedState:  # type: ignore[override]
+        """Return the state after the constraint has rewound the row."""
+        return replace(after, inner=self.whole.rewound(before.inner, after.inner, row))
+
+    def at_end(self, state: FormattedState, row: RowView) -> Branch | None:  # type: ignore[override]
+        """Return the branch that rewinds where the reply must not end here."""
+        return cast("Branch | None", self.whole.at_end(state.inner, row))
+
+    def give_up(self, state: FormattedState, row: RowView, reason: str) -> FormattedState:  # type: ignore[override]
+        """Raise the error of the constraint."""
+        return replace(state, inner=self.whole.give_up(state.inner, row, reason))
+
+    def hint(self, state: FormattedState, row: RowView) -> int | None:  # type: ignore[override]
+        """Return the hint of the constraint."""
+        return cast("int | None", self.whole.hint(state.inner, row))
+
+    def wish(self, state: FormattedState, row: RowView) -> str:  # type: ignore[override]
+        """Return what must follow."""
+        return str(self.whole.wish(state.inner, row))
+
+    def held_bytes(self, state: FormattedState) -> int:  # type: ignore[override]
+        """Return how many trailing bytes may yet be rewound, or be the beginning of a call."""
+        return max(int(self.whole.held_bytes(state.inner)), len(state.undecided or b""))
+
+    def accepts(self, token_ids: Sequence[int], healed: bytes = b"") -> bool:
+        """Return whether a whole reply conforms; its tokens begin with `healed`, no part of it."""
+        return bool(self.whole.accepts(token_ids, healed))
+
+    def spelled(self, token_ids: Sequence[int], healed: bytes = b"") -> bytes:
+        """Return the text of a reply."""
+        return cast("bytes", self.whole.spelled(token_ids, healed))
+
+    def calls_begin(self, row_ids: Sequence[int], start: int, healed: bytes = b"") -> int | None:
+        """Return 0 for a reply with calls, None for another one."""
+        data, count = b"", start
+        while count < len(row_ids) and (len(data) <= len(healed) or self._kind(data[len(healed) :]) is None):
+            data += self.whole.spelled([row_ids[count]])
+            count += 1
+        return 0 if self._kind(data[len(healed) :]) == "calls" else None
+
+    def _kind(self, data: bytes) -> Literal["text", "calls"] | None:
+        """Return what a reply is that begins with some bytes; None if that is not known yet."""
+        if any(map(data.startswith, self._begins)):
+            return "calls"
+        return None if any(begin.startswith(data) for begin in self._begins) else "text"
+
+
 @dataclass(frozen=True, eq=False)
 class ReplyMaker(PieceMaker):
     """The generator of replies that may call tools; `constraint` is a `ReplyConstraint`. `head`: that of a text, such as a channel."""
@@ -415,11 +511,16 @@ def reply_maker(
     """
     model = writer.model
     names = special_names_of(model.tokenizer)
-    marker = "" if must_call or head else form.marker(names.first_in(form.before))
-    caller = calls(form.expression(tools, marker, names, max_calls))
-    assert isinstance(caller.constraint, Constraint | CheckedConstraint)
     text = writer.constraint
     assert isinstance(text, Constraint | CheckedConstraint | None)
+    marker = "" if must_call or head or text is not None else form.marker(names.first_in(form.before))
+    called = form.expression(tools, marker, names, max_calls)
+    caller = calls(called)
+    assert isinstance(caller.constraint, Constraint | CheckedConstraint)
+    if text is not None and not must_call and not head:
+        formatted = _formatted(text, form, tools, called, model)
+        if formatted is not None:
+            return _maker_of(writer, caller, formatted, "")
     choosing = None
     if head and not must_call:
         begins = reduce(or_, [marked(one, names) for one in (head, *(one.before for one in form.spellings))])
@@ -427,9 +528,54 @@ def reply_maker(
     constraint = ReplyConstraint(
         text, caller.constraint, marker, begins_reply=form.is_whole_reply, model=model, head=choosing
     )
+    return _maker_of(writer, caller, constraint, head)
+
+
+def _maker_of(writer: PieceMaker, caller: PieceMaker, constraint: ReplyConstraint, head: str) -> ReplyMaker:
     given = {part.name: getattr(writer, part.name) for part in fields(PieceMaker)}
     source = json.dumps({"reply": [writer.source, caller.source]}, ensure_ascii=False)
     return ReplyMaker(**{**given, "constraint": constraint, "source": source}, head=head)
+
+
+def _formatted(
+    text: AnyConstraint, form: ToolForm, tools: Sequence[Tool], called: Expression, model: LanguageModel
+) -> FormattedReply | None:
+    """Return the constraint to calls, or a text; None if each text begins as a call does."""
+    plain = text.constraint if isinstance(text, CheckedConstraint) else text
+    names = special_names_of(model.tokenizer)
+    begins = _beginnings(form, tools, names)
+    spelled = [
+        Constraint.of_model(model, marked(one, names)).spelled(model.tokenizer.encode_special(one)) for one in begins
+    ]
+    expression = plain.token_fsm.expression
+    automaton = plain.token_fsm.automaton
+    if any(automaton.next_state(automaton.initial_state, data) for data in spelled):
+        try:
+            expression = expression & ~reduce(or_, [choice([one]) + regex(r"[\s\S]*") for one in begins])
+        except ExpressionError as error:  # a recursive one, or one with checks
+            raise OptionError(
+                f"expected a constraint without a text that begins as a call does, {begins[0]!r}, got one with such texts: {error}",
+                "tools",
+            ) from error
+        if expression.is_empty():
+            return None
+    whole = Constraint.of_model(model, expression | called, force=plain.force, end=plain.end)
+    if isinstance(text, CheckedConstraint) or called.has_checks:
+        eos = TokenSet.of(model.eos_token_ids)
+        retries = (text.max_retries, text.max_rejections) if isinstance(text, CheckedConstraint) else ()
+        return FormattedReply(CheckedConstraint(whole, expression | called, eos, *retries), spelled, model)
+    return FormattedReply(whole, spelled, model)
+
+
+def _beginnings(form: ToolForm, tools: Sequence[Tool], names: SpecialNames) -> list[str]:
+    """Return the texts by which calls are known: the marker of a form, and the name of a tool for a form that has none of its own."""
+    found = []
+    for one in form.spellings:
+        if one.is_whole_reply:
+            found += [one.before + tool.name + one.between for tool in tools]
+        else:
+            found.append(one.marker(names.first_in(one.before)))
+    return found
 
 
 ChatT = TypeVar("ChatT")

@@ -8,14 +8,18 @@ from the template as soon as there are tools, if none is given. It renders messa
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
 from typing import Any
 
+from pydantic import ValidationError
+
+from outlines_cont.chats.call_ids import CallIds
 from outlines_cont.chats.message import call_arguments
 from outlines_cont.chats.template import ChatTemplate
-from outlines_cont.chats.tool import Tool, ToolCall, call_id
+from outlines_cont.chats.tool import Tool, ToolCall
 from outlines_cont.chats.tool_form import FORMS, ToolForm, as_text, form_of
 from outlines_cont.checks import check
 from outlines_cont.interfaces import LanguageModel, Tokenizer
@@ -158,24 +162,32 @@ class ChatFormat:
     def token_ids(self, messages: Sequence[Mapping[str, Any]], is_open: bool) -> list[int]:
         """Return the ids of messages; see `ChatTemplate.token_ids`."""
         if self.form is not None and self.form.is_generic:
-            return self.template.token_ids(as_text(messages, self.tools), is_open=is_open)
+            has_system = not self.tools or self.template.has_system
+            return self.template.token_ids(as_text(messages, self.tools, has_system=has_system), is_open=is_open)
         return self.template.token_ids(messages, self.tool_messages, is_open=is_open)
 
-    def with_calls(self, message: Mapping[str, Any], text: str, first: int) -> Mapping[str, Any]:
-        """Return the message of a reply with the calls in its text; the first one is call number `first` of the conversation."""
+    def with_calls(self, message: Mapping[str, Any], text: str, ids: CallIds) -> Mapping[str, Any]:
+        """Return the message of a reply with the calls in its text, which have these ids."""
         assert self.form is not None
         at = min((at for one in self.form.spellings if (at := text.find(one.before)) >= 0), default=-1)
         calls = self.form.calls(text[at:], self.tools) if at >= 0 else []
         if not calls:
             return message
         described = [
-            {"type": "function", "id": call_id(first + i), "function": {"name": name, "arguments": arguments}}
+            {"type": "function", "id": ids.of(i), "function": {"name": name, "arguments": arguments}}
             for i, (name, arguments) in enumerate(calls)
         ]
         return {**message, "content": text[:at].rstrip(), "tool_calls": described}
 
     def call(self, call: Mapping[str, Any]) -> ToolCall:
         """Return a call in a message, with the values and the function of its tool."""
-        name, arguments, id_ = call["function"]["name"], call_arguments(call["function"]), call.get("id", "")
+        name, arguments, id_ = call["function"]["name"], call_arguments(call["function"]), call.get("id") or ""
         tool = next((tool for tool in self.tools if tool.name == name), None)
-        return ToolCall(name, tool.values(arguments), id_, tool.function) if tool else ToolCall(name, arguments, id_)
+        if isinstance(arguments, str):
+            return ToolCall(name, {}, id_, unread=arguments)
+        if tool is None:
+            return ToolCall(name, arguments, id_)
+        try:
+            return ToolCall(name, tool.values(arguments), id_, tool.function)
+        except ValidationError:  # not written under the constraint, but given
+            return ToolCall(name, arguments, id_, unread=json.dumps(arguments, ensure_ascii=False, default=str))

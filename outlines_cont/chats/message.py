@@ -1,6 +1,6 @@
 """Messages of chats as dicts: checks (`checked_message`, a deep copy; `is_conversation`), their calls (`called_functions`;
-`call_arguments`, which parses arguments that are JSON text), and `Turn`, one message of a `Chat`, which `turns_json` and `read_turns` write
-and read.
+`call_arguments`, which parses arguments that are JSON text; `with_parsed_calls`), and `Turn`, one message of a `Chat`, which `turns_json`
+and `read_turns` write and read.
 """
 
 from __future__ import annotations
@@ -28,14 +28,38 @@ def is_conversation(value: object) -> bool:
     )
 
 
-def with_schema(messages: Sequence[Message], text: str) -> Sequence[Message]:
-    """Return messages whose first is one of the system that shows the text of a schema; the same, if it does already."""
+def with_schema(messages: Sequence[Message], text: str, *, has_system: bool = True) -> Sequence[Message]:
+    """Return messages that show the text of a schema, see `with_instruction`; the same, if they do already."""
     told = f"Answer with JSON of this form:\n{text}"
+    shown = with_instruction(messages, told, has_system=has_system)
+    return messages if any(told in str(message.get("content")) for message in messages) else shown
+
+
+def with_instruction(messages: Sequence[Message], text: str, *, has_system: bool = True) -> list[Message]:
+    """Return messages with an instruction for the model: at the end of the first message, if that is one of the system, else before all.
+
+    `has_system`: whether the template writes messages of the system; else the first message of the user begins with the instruction.
+    """
     first = messages[0] if messages else {}
     content = first.get("content")
-    if first.get("role") not in ("system", "developer") or not isinstance(content, str):
-        return [{"role": "system", "content": told}, *messages]
-    return messages if told in content else [{**first, "content": f"{content}\n\n{told}"}, *messages[1:]]
+    if first.get("role") in ("system", "developer") and content is not None:
+        return [{**first, "content": _joined(content, text)}, *messages[1:]]
+    asked = next((i for i, message in enumerate(messages) if message["role"] == "user"), None)
+    if has_system or asked is None:
+        return [{"role": "system", "content": text}, *messages]
+    told = {**messages[asked], "content": _joined(text, messages[asked].get("content") or "")}
+    return [*messages[:asked], told, *messages[asked + 1 :]]
+
+
+def _joined(first: Any, second: Any) -> Any:
+    """Return two contents as one, a text if both are."""
+    if isinstance(first, str) and isinstance(second, str):
+        return f"{first}\n\n{second}" if second else first
+    return [part for content in (first, second) for part in _parts_of(content)]
+
+
+def _parts_of(content: Any) -> list[Any]:
+    return [{"type": "text", "text": content}] if isinstance(content, str) else [*content]
 
 
 def checked_message(message: object) -> dict[str, Any]:
@@ -63,9 +87,8 @@ def checked_message(message: object) -> dict[str, Any]:
 
 def called_functions(message: Message) -> list[Mapping[str, Any]]:
     """Return the function, with `name` and `arguments`, of each call in a message; raise `ChatError` if a call has no name."""
-    calls = message.get("tool_calls") or ()
     functions = []
-    for call in calls if isinstance(calls, list | tuple) else (calls,):
+    for call in _calls_of(message):
         function = call.get("function") if isinstance(call, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             raise ChatError(
@@ -76,18 +99,47 @@ def called_functions(message: Message) -> list[Mapping[str, Any]]:
     return functions
 
 
-def call_arguments(function: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call, a dict or the text of a JSON object; raise `ChatError` for anything else."""
-    found = function.get("arguments", {})
-    try:
-        arguments = json.loads(found) if isinstance(found, str) else found
-    except ValueError:
-        arguments = None
-    if not isinstance(arguments, Mapping):
+def _calls_of(message: Message) -> Sequence[Any]:
+    calls = message.get("tool_calls") or ()
+    return calls if isinstance(calls, list | tuple) else (calls,)
+
+
+def called_ids(message: Message) -> list[str]:
+    """Return the ids of the calls in a message that have one."""
+    return [call["id"] for call in _calls_of(message) if isinstance(call, Mapping) and isinstance(call.get("id"), str)]
+
+
+def call_arguments(function: Mapping[str, Any]) -> dict[str, Any] | str:
+    """Return the arguments of a call: none for an empty text and None; a text that is no JSON object, as that of a call that was cut.
+
+    Raises:
+        ChatError: they are neither a text nor a dict.
+    """
+    found = function.get("arguments")
+    if found is None or (isinstance(found, str) and not found.strip()):
+        return {}
+    if isinstance(found, Mapping):
+        return deepcopy(dict(found))
+    if not isinstance(found, str):
         raise ChatError(
             f"expected the arguments of {function['name']!r} as a dict, or as an object of JSON, got {found!r}"
         )
-    return deepcopy(dict(arguments))
+    try:
+        arguments = json.loads(found)
+    except (ValueError, RecursionError):
+        return found
+    return {} if arguments is None else arguments if isinstance(arguments, dict) else found
+
+
+def with_parsed_calls(message: Message) -> Message:
+    """Return a message whose calls have their arguments as dicts, where these are objects of JSON; the same, if it has no calls."""
+    if not message.get("tool_calls"):
+        return message
+    pairs = zip(_calls_of(message), called_functions(message), strict=True)
+    return {
+        **message,
+        "tool_calls": [{**call, "function": {**called, "arguments": call_arguments(called)}} for call, called in pairs],
+    }
 
 
 def readable(message: Message) -> str:
@@ -97,10 +149,15 @@ def readable(message: Message) -> str:
         content = " ".join(part.get("text") or f"<{part.get('type')}>" for part in content)
     calls = []
     for function in called_functions(message):
-        given = (f"{k}={json.dumps(v, ensure_ascii=False, default=str)}" for k, v in call_arguments(function).items())
-        calls.append(f"{function['name']}({', '.join(given)})")
+        given = call_arguments(function)
+        shown = given if isinstance(given, str) else ", ".join(f"{key}={_shown(value)}" for key, value in given.items())
+        calls.append(f"{function['name']}({shown})")
     name = f" {message['name']}" if isinstance(message.get("name"), str) else ""
     return f"{message['role']}{name}: " + "\n".join(filter(None, (content, *calls)))
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 @dataclass(frozen=True, slots=True)

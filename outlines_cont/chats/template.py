@@ -20,12 +20,13 @@ from typing import Any
 from jinja2 import TemplateError, TemplateSyntaxError, Undefined, meta
 from jinja2.environment import Template
 
-from outlines_cont.chats.message import Message, checked_message
+from outlines_cont.chats.message import Message, checked_message, with_parsed_calls
 from outlines_cont.checks import did_you_mean
 from outlines_cont.errors import ChatError, NoChatTemplate, OptionError, shortened
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.jinja_sandbox import BoundedSandbox, TemplateBudget, rendered
 from outlines_cont.models.tokenizer.special_names import MARKS, control_names_of, mapped_texts, special_names_of
+from outlines_cont.state.row import shown_text
 
 # Tags that transformers adds to Jinja; they only mark what a reply is, and are read as an `if` that always holds.
 _GENERATION = re.compile(r"(\{%[-+]?\s*)(end)?generation(\s*[-+]?%\})")
@@ -33,6 +34,7 @@ _GENERATION = re.compile(r"(\{%[-+]?\s*)(end)?generation(\s*[-+]?%\})")
 _OPEN_END = "\ue0c4END-OF-OPEN-REPLY\ue0c4 "
 # The names of a message's reasoning, the common one first.
 _REASONING = ("reasoning_content", "thinking", "reasoning")
+_INSTRUCTION = "Answer briefly."
 # More than any template of a model needs that reads each message some times.
 _SECONDS, _CHARACTERS_PER_LETTER = 30.0, 100
 # What `Chat` and transformers pass to every template; no variable has one of these names, nor that of a special token.
@@ -98,6 +100,22 @@ class ChatTemplate:
         checked = _checked(messages)
         for message in checked:
             check_role(message["role"], self.source)
+            if message["role"] == "developer" and not self._names_role("developer"):
+                message["role"] = (
+                    "system"  # as which most templates know it; they write nothing for a role that they do not know
+                )
+        parsed = [with_parsed_calls(message) for message in checked]  # as most templates read them
+        try:
+            return self._token_ids(parsed, tools, is_open)
+        except ChatError:
+            if parsed == checked:
+                raise
+        return self._token_ids(checked, tools, is_open)
+
+    def _names_role(self, role: str) -> bool:
+        return self.source is not None and re.search(rf"[\"']{re.escape(role)}[\"']", self.source) is not None
+
+    def _token_ids(self, checked: Sequence[Message], tools: Sequence[Mapping[str, Any]], is_open: bool) -> list[int]:
         goes_on = is_open and checked[-1]["role"] == "assistant"
         flags = {"add_generation_prompt": is_open and not goes_on, "continue_final_message": goes_on}
         if self.source is None:
@@ -118,12 +136,26 @@ class ChatTemplate:
                 return token_ids
         return names.encode_marked(text, mark, self.model.tokenizer)
 
-    def _marked(self, message: dict[str, Any], mark: str) -> dict[str, Any]:
+    def _marked(self, message: Message, mark: str) -> dict[str, Any]:
         """Return a message with `mark` inside of the tokens to encode as plain text: in a reply only special tokens, not markup."""
         tokenizer = self.model.tokenizer
         names = special_names_of(tokenizer) if message["role"] == "assistant" else control_names_of(tokenizer)
         changed: dict[str, Any] = mapped_texts(message, lambda text: names.marked(text, mark))
         return changed
+
+    @property
+    def has_system(self) -> bool:
+        """Whether the template writes a message of the system that comes first; found out by an example, once for a model."""
+        known: dict[str | None, bool] = self.model.memo.setdefault("templates_with_system", {})
+        if self.source not in known:
+            example = [{"role": "system", "content": _INSTRUCTION}, {"role": "user", "content": "x"}]
+            try:
+                known[self.source] = _INSTRUCTION in shown_text(
+                    self.token_ids(example, is_open=True), self.model.tokenizer
+                )
+            except ChatError:
+                known[self.source] = False
+        return known[self.source]
 
     @cached_property
     def end_token_ids(self) -> frozenset[int]:
@@ -157,7 +189,7 @@ class ChatTemplate:
             )
         return text
 
-    def _ids_of_tokenizer(self, messages: list[dict[str, Any]], tools: Any, flags: Mapping[str, bool]) -> list[int]:
+    def _ids_of_tokenizer(self, messages: Sequence[Message], tools: Any, flags: Mapping[str, bool]) -> list[int]:
         tokenizer: Any = self.model.tokenizer
         try:
             ids: list[int] = tokenizer.hugging_face.apply_chat_template(

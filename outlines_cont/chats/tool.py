@@ -17,7 +17,7 @@ from pydantic import BaseModel
 
 import fsm
 from fsm.schema.model import arguments_of
-from outlines_cont.errors import OptionError
+from outlines_cont.errors import OptionError, shortened
 from outlines_cont.events.partial_type import PartialType
 
 _SECTION = re.compile(r"^\s*(Args|Arguments|Parameters):\s*$", re.MULTILINE)
@@ -34,20 +34,28 @@ class ToolCall:
         arguments: the values by name; of a Python function with the types of its hints, else as `json.loads` returns them.
         id: identifies the call in the conversation.
         function: the Python function, or the constructor of the pydantic model; None if the tool was given as a dict.
+        unread: the text of arguments that do not fit the tool, such as those of a call that was cut, in a message that was given; `run`
+            refuses it.
     """
 
     name: str
     arguments: dict[str, Any]
     id: str
     function: Callable[..., Any] | None = field(default=None, repr=False)
+    unread: str = ""
 
     def run(self) -> Any:
         """Call the function and return its result; for a pydantic model return the object.
 
         Raises:
-            OptionError: the tool was given as a dict.
+            OptionError: the tool was given as a dict, or its arguments are incomplete.
             Exception: an error of the function.
         """
+        if self.unread:
+            raise OptionError(
+                f"expected complete arguments of {self.name!r}, to call it, got {shortened(repr(self.unread), 200)}",
+                "arguments",
+            )
         if self.function is None:
             raise OptionError(
                 f"expected a tool that is a Python function, to call it, got {self.name!r}, which is only a description. Pass the "
@@ -201,11 +209,6 @@ def _custom_language(form: Any, limits: fsm.Limits) -> tuple[fsm.Expression, str
 def _language(schema: Any, limits: fsm.Limits = _LIMITS) -> fsm.Expression:
     """Return the arguments of a tool as templates write JSON: one space after each `:` and `,`."""
     return fsm.json_schema(schema, whitespace="spaced", limits=limits)
-
-
-def call_id(number: int) -> str:
-    """Return the id of a call by its number in the conversation: nine letters and digits, which Mistral's templates require."""
-    return f"call{number:05d}"
 
 
 def _argument_docs(doc: str) -> dict[str, str]:

@@ -18,14 +18,14 @@ from operator import add, and_, eq, or_
 from typing import Any
 
 import fsm
-from outlines_cont.chats.message import call_arguments, called_functions
+from outlines_cont.chats.message import call_arguments, called_functions, with_instruction
 from outlines_cont.chats.template import ChatTemplate
 from outlines_cont.chats.tool import Tool
 from outlines_cont.errors import ChatError, shortened
 from outlines_cont.models.tokenizer.special_names import SpecialNames, special_names_of
 from outlines_cont.state.row import shown_text
 
-Call = tuple[str, Mapping[str, Any]]
+Call = tuple[str, Mapping[str, Any] | str]
 
 _TAG = re.compile(r"\s*(<[^<>\s]+>|\[[A-Z_]+\])")
 # What a schema of arguments may say where they are written one by one: the members, and what restricts no text.
@@ -338,11 +338,15 @@ class ToolForm:
             return None
 
     def written(self, calls: Sequence[Call]) -> str:
-        """Return the text of calls."""
-        own = self.arguments
-        shown = [json.dumps(given, ensure_ascii=False) if own is None else own.written(given) for _, given in calls]
-        parts = [name + self.between + text for (name, _), text in zip(calls, shown, strict=True)]
+        """Return the text of calls; arguments that are a text, as of a call that was cut, are written as they are."""
+        parts = [name + self.between + self._written(given) for name, given in calls]
         return self.before + (self.separator or "").join(parts) + self.after
+
+    def _written(self, arguments: Mapping[str, Any] | str) -> str:
+        if isinstance(arguments, str):
+            return arguments
+        own = self.arguments
+        return json.dumps(arguments, ensure_ascii=False) if own is None else own.written(arguments)
 
 
 _XML = ArgumentForm("<parameter=", ">\n", "\n</parameter>\n", quote="")
@@ -449,13 +453,18 @@ def _unsupported(written: str) -> ChatError:
     )
 
 
-def as_text(messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]) -> list[dict[str, Any]]:
-    """Return messages for a template that ignores tools: the system message describes them, calls and results are text."""
-    out: list[dict[str, Any]] = []
+def as_text(
+    messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool], *, has_system: bool = True
+) -> list[Mapping[str, Any]]:
+    """Return messages for a template that ignores tools: calls and results are text, and the message of the system describes the tools.
+
+    `has_system`: whether the template writes such a message; else the first message of the user describes them.
+    """
+    out: list[Mapping[str, Any]] = []
     last = ""
     for message in messages:
         if message.get("tool_calls"):
-            calls = [(called["name"], call_arguments(called)) for called in called_functions(message)]
+            calls: list[Call] = [(called["name"], call_arguments(called)) for called in called_functions(message)]
             content = message.get("content") or ""
             gap = "\n" if content else ""
             out.append({"role": "assistant", "content": content + gap + GENERIC.written(calls)})
@@ -475,6 +484,4 @@ def as_text(messages: Sequence[Mapping[str, Any]], tools: Sequence[Tool]) -> lis
         f"You may call these functions:\n{described}\n\nTo call one, write its name and its arguments as JSON:\n"
         '<tool_call>\n{"name": "...", "arguments": {...}}\n</tool_call>'
     )
-    if out and out[0]["role"] == "system":
-        return [{"role": "system", "content": f"{out[0]['content']}\n\n{preamble}"}, *out[1:]]
-    return [{"role": "system", "content": preamble}, *out]
+    return with_instruction(out, preamble, has_system=has_system)

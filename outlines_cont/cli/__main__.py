@@ -116,6 +116,7 @@ def _serve(options: ServeOptions) -> None:
         max_tools=options.max_tools,
         max_phrases=options.max_phrases,
         cache_bytes=options.cache_bytes,
+        prefix_cache_bytes=options.prefix_cache_bytes,
         max_phrase_characters=options.max_phrase_characters,
         max_mask_work=options.max_mask_work,
         max_slow_work=options.max_slow_work,
@@ -129,6 +130,7 @@ def _serve(options: ServeOptions) -> None:
         limits=limits,
         api_key=os.environ.get("OUTLINES_CONT_API_KEY"),
         allow_hosts=options.allow_host or (),
+        cors_origins=options.cors_origin or (),
     )
 
 

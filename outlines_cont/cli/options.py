@@ -305,6 +305,10 @@ class ServeOptions:
     max_phrase_characters: Annotated[int, Option(min=1, metavar="N", help="The most characters of these.")] = 65_536
     cache_bytes: Annotated[int | None, Option(min=1, metavar="N", show_default="an eighth of the memory, 8 GiB at most",
         help="The most bytes of what is kept for later requests: prefixes, states, constraints and masks.")] = None
+    prefix_cache_bytes: Annotated[int | None, Option(min=0, metavar="N", show_default="half of --cache-bytes",
+        help="The most bytes of keys and values of prefixes.")] = None
+    cors_origin: Annotated[list[str] | None, Option(metavar="ORIGIN", show_default="none",
+        help="A site whose pages may ask, such as https://app.example; may be given several times.")] = None
     kv_budget_bytes: Annotated[int | None, Option(min=1, metavar="N", show_default="no limit",
         help="The most bytes of keys and values of all requests and of the prefix cache; requests without room wait.")] = None
     max_schema_work: Annotated[int, Option(min=1, metavar="N", help="Steps of work, of 3 to 10 us each, to compile a schema.")] = 120_000

@@ -16,6 +16,7 @@ from typing import Any
 from fsm import FSMError
 from fsm.errors import stacklevel_of_user
 from outlines_cont.chats.message import is_conversation, with_schema
+from outlines_cont.chats.template import ChatTemplate
 from outlines_cont.engine.beam import BeamJob
 from outlines_cont.engine.job import Job, Step, Task
 from outlines_cont.engine.piece import Piece
@@ -34,6 +35,7 @@ from outlines_cont.generation.options import Options, warn_of_lengths
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.prompt import Opened, open_guidance, open_prompt
 from outlines_cont.generation.thoughts import Answer, OpenThinking, ThinkingProgram
+from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.healing import healing_of
 from outlines_cont.progress import ProgressReporter
@@ -462,7 +464,7 @@ def _opened(maker: PieceMaker, prompt: Any, options: Options, rng: Rng, resume: 
     """Return the rows of the prompt; `best_of` forks the states in it, so the number of samples is then theirs."""
     num_samples = None if resume else maker.sampler.num_samples
     if maker.shown_schema:
-        prompt = _showing(prompt, maker.shown_schema)
+        prompt = _showing(prompt, maker.shown_schema, maker.model)
     if isinstance(maker.sampler, BestOf) and not resume:
         is_list = isinstance(prompt, list | tuple)
         items = prompt if is_list else [prompt]
@@ -477,12 +479,12 @@ def _opened(maker: PieceMaker, prompt: Any, options: Options, rng: Rng, resume: 
     return opened
 
 
-def _showing(prompt: Any, schema: str) -> Any:
+def _showing(prompt: Any, schema: str, model: LanguageModel) -> Any:
     """Return a prompt whose conversations show the text of a schema; a state is as it is. Raise for anything else."""
     if is_conversation(prompt):
-        return with_schema(prompt, schema)
+        return with_schema(prompt, schema, has_system=ChatTemplate.of(model, None, {}).has_system)
     if isinstance(prompt, list) and prompt:
-        return [_showing(item, schema) for item in prompt]
+        return [_showing(item, schema, model) for item in prompt]
     if not isinstance(prompt, SequenceState):
         raise OptionError(
             f"expected a conversation with `show_schema`, which has a message of the system, got {shortened(repr(prompt))}. "

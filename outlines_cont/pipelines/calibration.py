@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import numpy
 from pydantic import Field, TypeAdapter, ValidationError
 
+from outlines_cont.checks import write_text_file
 from outlines_cont.events.json_paths import byte_ranges, field_of, leaves
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.pipelines.outcome import SetupError
@@ -132,8 +133,8 @@ class Calibration:
         return _at(self.curves.get(field_of(path), self.curves[_ALL]), share)
 
     def save(self, path: str | Path) -> None:
-        """Write the curves as JSON."""
-        Path(path).write_bytes(TypeAdapter(Calibration).dump_json(self, indent=1) + b"\n")
+        """Write the curves as JSON; raise `SetupError` if the file cannot be written."""
+        write_text_file(Path(path), TypeAdapter(Calibration).dump_json(self, indent=1).decode() + "\n", SetupError)
 
     @classmethod
     def load(cls, path: str | Path) -> Calibration:

@@ -35,12 +35,8 @@ async def asked_chat(
 ) -> Answer:
     """Return the answer to a chat by the generator of its constraint; `most` is the largest number of tokens of a reply."""
     calls = request.calls
-    if calls and generator.constraint is not None:
-        raise APIError(
-            400,
-            "expected tools or a constraint of the reply, got both: give `tool_choice`: 'none' for the latter",
-            "tools",
-        )
+    if calls and generator.constraint is not None:  # calls, or a text under the constraint
+        calls["tools"] = tools
     top = 0 if request.top is None else request.top
     count = request.n or 1
 
@@ -134,13 +130,19 @@ def _options(request: ChatRequest | CompletionRequest, most: int) -> dict[str, A
         )
     default = request.default_tokens if isinstance(request, CompletionRequest) else most
     most = min(default, most) if wanted is None else wanted
-    options: dict[str, Any] = {"max_tokens": most}
+    options: dict[str, Any] = {"max_tokens": most, "stop_token_ids": request.stop_token_ids or ()}
     effort = request.reasoning_effort if isinstance(request, ChatRequest) else None
     if effort is not None and effort != "none":
         thoughts = max(int(most * EFFORTS[effort]), 1)
         options |= {"max_tokens": max(most - thoughts, 1), "thinking": Thinking(max_tokens=thoughts)}
     if request.stops:
-        options["stop_at"] = request.stops
+        options |= {"stop_at": request.stops, "keep_stop": bool(request.include_stop_str_in_output)}
+    least = options["max_tokens"] if request.ignore_eos else request.min_tokens or 0
+    if least > options["max_tokens"]:
+        raise APIError(
+            400, f"expected at most {options['max_tokens']} tokens, the most of this reply, got {least}", "min_tokens"
+        )
+    options["min_tokens"] = least
     if request.draft is not None:
         options["draft"] = request.draft
     with _errors_of():

@@ -10,11 +10,12 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import re
 import socket
 import sys
 import time
 import warnings
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
 from ipaddress import ip_address
 from typing import Any
@@ -25,10 +26,10 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
 from pydantic import ValidationError
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fsm import SchemaWarning, TokenFSM
-from outlines_cont.checks import did_you_mean
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.errors import OptionError
 from outlines_cont.generation.engine_thread import EngineThread, Reading
@@ -36,7 +37,7 @@ from outlines_cont.models.collector import IdleCollections
 from outlines_cont.policies.constraint import KeptConstraints, vocabulary_of_model
 from outlines_cont.policies.slow_work import JobBound
 from outlines_cont.serve.answer import asked_chat, asked_completion
-from outlines_cont.serve.api_error import APIError, ErrorBody, api_error
+from outlines_cont.serve.api_error import APIError, ErrorBody, advice_for, api_error
 from outlines_cont.serve.choice import Answer
 from outlines_cont.serve.constraints import Constraints, Wanted
 from outlines_cont.serve.limits import CacheShares, Door, ServerLimits, check_sizes
@@ -51,12 +52,17 @@ log = logging.getLogger("outlines_cont.serve")
 _SWITCH_SECONDS = 0.001  # for which a thread that compiles or makes masks holds up a forward
 _CLIENT_GONE = 499  # as nginx logs it; nobody reads the reply
 _MAX_DIGITS = 18  # of a length
+_NOT_ADMITTED = 401
+_IS_JSON = re.compile(r"\s*application/([\w.-]+\+)?json\s*(;|$)", re.IGNORECASE)
 _FORMS = {
     "application/json": {"schema": {"type": "object"}},
     "text/event-stream": {},
 }  # no schema of OpenAPI 3.1 is one of events
 _REPLIES: dict[int | str, dict[str, Any]] = {200: {"description": "The reply, whole or as events", "content": _FORMS}}
 _OPEN = ("/", "/health")  # the page has no text but its own: what it asks for needs the key
+
+_OF_RESPONSES = {"max_tokens": "max_output_tokens", "reasoning_effort": "reasoning/effort", "messages": "input"}
+"""The fields of Chat Completions that have another name there."""
 
 AnyRequest = ChatRequest | CompletionRequest | ResponsesRequest
 _BODIES: dict[str, type[AnyRequest]] = {
@@ -73,6 +79,7 @@ def make_app(
     limits: ServerLimits | None = None,
     api_key: str | None = None,
     hosts: Iterable[str] | None = None,
+    cors_origins: Sequence[str] = (),
 ) -> FastAPI:
     """Return the application that serves a model.
 
@@ -83,17 +90,28 @@ def make_app(
         api_key: the key that clients send as `Authorization: Bearer ...`; None lets everybody in.
         hosts: the names by which clients may reach the server beside those of this machine itself (`localhost`, `127.0.0.1`, `[::1]`),
             so that no page of another site can; None allows all.
+        cors_origins: the sites whose pages may ask, such as `https://app.example`; `*` for all.
     """
     errors: Any = {status: {"model": ErrorBody, "description": "An error"} for status in ("4XX", "5XX")}
     app = FastAPI(title="outlines-cont", docs_url=None, redoc_url=None, responses=errors)
-    server = Server(model, name, limits or ServerLimits(), api_key, None if hosts is None else KnownHosts(hosts))
+    server = Server(
+        model, name, limits or ServerLimits(), api_key, None if hosts is None else KnownHosts(hosts, cors_origins)
+    )
     app.state.server = server
     app.add_middleware(Guard, server=server)
+    if cors_origins:  # outside of the guard: a browser asks first, without a key
+        app.add_middleware(
+            CORSMiddleware,
+            allow_origins=[*cors_origins],
+            allow_methods=["*"],
+            allow_headers=["*"],
+            expose_headers=["*"],
+        )
     app.add_exception_handler(APIError, _refused)  # type: ignore[arg-type]
     app.add_exception_handler(Exception, lambda request, error: _refused(request, api_error(error)))
     app.add_exception_handler(RequestValidationError, _invalid)  # type: ignore[arg-type]
     app.add_exception_handler(ValidationError, _invalid)  # type: ignore[arg-type]
-    app.add_exception_handler(HTTPException, _not_found)  # type: ignore[arg-type]
+    app.add_exception_handler(HTTPException, _http_error)  # type: ignore[arg-type]
 
     constraints, door = server._constraints, server._door
     app.include_router(
@@ -102,7 +120,6 @@ def make_app(
         )
     )
 
-    @app.head("/health", include_in_schema=False)
     @app.get("/health")
     async def health() -> dict[str, str]:
         return {"status": "ok"}
@@ -141,15 +158,18 @@ class KnownHosts:
     A page of another site can let its own name point to 127.0.0.1 (DNS rebinding): the browser sends that name as `Host`, or as `Origin`.
     """
 
-    def __init__(self, names: Iterable[str]) -> None:
+    def __init__(self, names: Iterable[str], origins: Iterable[str] = ()) -> None:
         self._names = {"localhost", *(name.strip("[]").lower() for name in names)}
+        self._origins = {origin.rstrip("/").lower() for origin in origins}
 
     def check(self, request: Request) -> None:
         """Raise `APIError` for a request with another `Host`, or from a page with another `Origin`; its port may be any."""
         given = [(kind, value) for kind in ("host", "origin") for value in request.headers.getlist(kind)]
         for kind, value in given:
+            if kind == "origin" and not self._origins.isdisjoint({"*", value.rstrip("/").lower()}):
+                continue
             if not self._has(value if kind == "origin" else f"//{value}"):
-                advice = "Start the server with `--allow-host NAME` for a name of its own."
+                advice = "Start the server with `--allow-host NAME` for a name of its own, or `--cors-origin` for pages of another site."
                 raise APIError(
                     403, f"expected a known `{kind.title()}`, got {value[:200]!r}. {advice}", None, "unknown_host"
                 )
@@ -163,7 +183,10 @@ class KnownHosts:
 
 
 class Guard:
-    """Middleware: checks host, key and size of a request, and counts and logs it after the last byte of its reply."""
+    """Middleware: checks host, key and size of a request, and counts and logs it after the last byte of its reply.
+
+    `HEAD` is answered as `GET`, without a body, and `OPTIONS` with the methods of the path.
+    """
 
     def __init__(self, app: ASGIApp, server: Server) -> None:
         self._app, self._server = app, server
@@ -174,13 +197,15 @@ class Guard:
             await self._app(scope, receive, send)
             return
         start, status = time.perf_counter(), _CLIENT_GONE
+        is_head = scope["method"] == "HEAD"
 
         async def noted(message: Any) -> None:
             nonlocal status
             status = message.get("status", status)
-            await send(message)
+            await send({**message, "body": b""} if is_head and "body" in message else message)
 
         request = Request(scope)
+        scope = {**scope, "method": "GET"} if is_head else scope
         try:
             self._server.check(request)
             await self._app(scope, receive, noted)
@@ -204,7 +229,7 @@ class Server:
         self.metrics = Metrics(engine_of(model))
         self._hosts = hosts
         # As bytes: clients send UTF-8, or the bytes of an environment that has other ones.
-        self._key = None if api_key is None else f"Bearer {api_key}".encode(errors="surrogateescape")
+        self._key = None if api_key is None else api_key.encode(errors="surrogateescape")
         self._door, self._thread = Door(limits), EngineThread(engine_of(model))
         self.shares = shares = CacheShares.of(limits, model.prefix_cache.max_bytes)
         if model.prefix_cache.max_bytes != shares.prefixes:  # to set it empties the cache
@@ -223,17 +248,29 @@ class Server:
         """Raise `APIError` for a request without the key, or one that is too large."""
         if self._hosts is not None:
             self._hosts.check(request)
-        given = request.headers.get("authorization", "").encode("latin-1")  # the bytes that were sent
-        if self._key is not None and request.url.path not in _OPEN and not hmac.compare_digest(given, self._key):
-            raise APIError(
-                401, "expected the key of this server as `Authorization: Bearer ...`", None, "invalid_api_key"
-            )
+        if self._key is not None and request.method != "OPTIONS" and request.url.path not in _OPEN:
+            self._check_key(self._key, request.headers.get("authorization", ""))
         length = request.headers.get("content-length", "")
         if request.method == "POST" and not length.isdecimal():
             raise APIError(411, "expected a request with `Content-Length`", None, "length_required")
         most = self.limits.max_body_bytes
         if length.isdecimal() and (len(length) > _MAX_DIGITS or int(length) > most):
             raise APIError(413, f"expected at most {most} bytes, got {length[:_MAX_DIGITS]}", None, "request_too_large")
+        kind = request.headers.get("content-type", "")
+        if request.method == "POST" and not _IS_JSON.match(kind):
+            got = repr(kind[:200]) if kind else "none"
+            raise APIError(
+                400, f"expected `Content-Type: application/json`, got {got}", None, "unsupported_content_type"
+            )
+
+    @staticmethod
+    def _check_key(key: bytes, header: str) -> None:
+        scheme, _, given = header.partition(" ")
+        sent = given.strip().encode("latin-1")  # the bytes that were sent
+        if scheme.lower() != "bearer" or not hmac.compare_digest(sent, key):
+            raise APIError(
+                401, "expected the key of this server as `Authorization: Bearer ...`", None, "invalid_api_key"
+            )
 
     async def reply(self, body: AnyRequest, request: Request) -> Response:
         """Return the reply, whole or as a stream."""
@@ -278,6 +315,20 @@ class Server:
             answer = await asked_completion(self.model, generator, body, most)
             return answer, CompletionWriter(self.model, self.name, answer, body)
         asked = body.as_chat() if isinstance(body, ResponsesRequest) else body
+        try:
+            return await self._asked_chat(body, asked, most)
+        except APIError as error:
+            if isinstance(body, ResponsesRequest):
+                error.param = _OF_RESPONSES.get(error.param or "", error.param)
+            elif (
+                error.param == "max_tokens" and isinstance(body, ChatRequest) and body.max_completion_tokens is not None
+            ):
+                error.param = "max_completion_tokens"
+            raise
+
+    async def _asked_chat(
+        self, body: ChatRequest | ResponsesRequest, asked: ChatRequest, most: int
+    ) -> tuple[Answer, Writer]:
         if asked is not body:
             check_sizes(asked, self.limits, self.model)
         wanted = Wanted.of(asked.response_format, body.structured_outputs, body.schema_field)
@@ -360,9 +411,17 @@ async def _watched(receive: Receive, leave: Callable[[], object]) -> AsyncIterat
         watching.cancel()
 
 
-def _refused(_: Request, error: APIError) -> Response:
-    headers = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
-    return JSONResponse(error.body, error.status, headers)
+def _refused(_: Request, error: APIError, headers: Mapping[str, str] | None = None) -> Response:
+    found = dict(headers or {})
+    if error.retry_after is not None:
+        found["Retry-After"] = str(error.retry_after)
+    if error.status == _NOT_ADMITTED:
+        found["WWW-Authenticate"] = "Bearer"
+    return JSONResponse(error.body, error.status, found)
+
+
+def _no_path(request: Request) -> APIError:
+    return APIError(404, f"{request.method} {request.url.path[:200]}: Not Found", None, "not_found")
 
 
 def _invalid(request: Request, error: RequestValidationError | ValidationError) -> Response:
@@ -372,9 +431,12 @@ def _invalid(request: Request, error: RequestValidationError | ValidationError) 
     kind = {"extra_forbidden": "unknown_parameter", "missing": "missing_required_parameter"}.get(
         first["type"], "invalid_value"
     )
+    if field := (first.get("ctx") or {}).get("field"):  # of a validator of the part around it
+        place = [*place, *([] if place[-1:] == [field] else [field])]
     message = f"{first['msg']}: {'/'.join(place)}" if place else str(first["msg"])
-    if kind == "unknown_parameter" and len(place) == 1 and (asked := _BODIES.get(request.url.path)) is not None:
-        advice = did_you_mean(place[0], [field.alias or name for name, field in asked.model_fields.items()])
+    is_unknown = kind == "unknown_parameter" or first["type"] == "none_required"
+    if is_unknown and len(place) == 1 and (asked := _BODIES.get(request.url.path)) is not None:
+        advice = advice_for(place[0], [field.alias or name for name, field in asked.model_fields.items()])
         message += f".{advice}" if advice else ""
     return _refused(request, APIError(400, message, "/".join(place) or None, kind))
 
@@ -390,13 +452,20 @@ def _place(error: Any, body: Any) -> list[str]:
     return [*found, str(error["loc"][-1])] if error["type"] == "missing" and isinstance(body, dict) else found
 
 
-def _not_found(request: Request, error: HTTPException) -> Response:
-    return _refused(
-        request, APIError(error.status_code, f"{request.method} {request.url.path}: {error.detail}", None, "not_found")
-    )
+def _http_error(request: Request, error: HTTPException) -> Response:
+    if error.status_code == 404:
+        return _refused(request, _no_path(request))
+    if request.method == "OPTIONS":
+        methods = {*(error.headers or {}).get("Allow", "").split(", "), "OPTIONS"}
+        methods |= {"HEAD"} if "GET" in methods else set()
+        return Response(status_code=204, headers={"Allow": ", ".join(sorted(methods))})
+    code = {405: "method_not_allowed"}.get(error.status_code, "invalid_body")
+    told = f"{request.method} {request.url.path[:200]}: {error.detail}"
+    return _refused(request, APIError(error.status_code, told, None, code), error.headers)
 
 
-def _is_loopback(host: str) -> bool:
+def is_loopback(host: str) -> bool:
+    """Return whether an address is one that only this machine reaches."""
     try:
         return ip_address(host).is_loopback
     except ValueError:
@@ -412,6 +481,7 @@ def run(
     limits: ServerLimits,
     api_key: str | None,
     allow_hosts: Sequence[str] = (),
+    cors_origins: Sequence[str] = (),
 ) -> None:
     """Serve a model until Ctrl-C; then wait up to 30 s for the requests that are being answered.
 
@@ -422,8 +492,8 @@ def run(
     """
     import uvicorn
 
-    hosts = [host, *allow_hosts] if allow_hosts or _is_loopback(host) else None
-    app = make_app(model, name, limits=limits, api_key=api_key, hosts=hosts)
+    hosts = [host, *allow_hosts] if allow_hosts or is_loopback(host) else None
+    app = make_app(model, name, limits=limits, api_key=api_key, hosts=hosts, cors_origins=cors_origins)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family, backlog=2048)

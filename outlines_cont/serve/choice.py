@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from outlines_cont.chats.call_ids import random_call_id
 from outlines_cont.engine.scoring import TokenScore
 from outlines_cont.events.event import OpenCall, StreamEvent
 from outlines_cont.serve.requests import CompletionRequest
@@ -47,7 +48,7 @@ class Choice:
         calls: whether it has called a tool.
         told: how many characters of the input of each call chunks of a stream have told.
         echo: the prompt, where the reply repeats it.
-        num_shown: how many characters the tokens have whose log-probabilities were told.
+        ids: the id of each call, which no other reply has, whatever its seed.
     """
 
     index: int
@@ -58,7 +59,7 @@ class Choice:
     calls: bool = False
     told: dict[int, int] = field(default_factory=dict)
     echo: Echo | None = None
-    num_shown: int = 0
+    ids: dict[int, str] = field(default_factory=dict)
 
     @property
     def num_cached(self) -> int:
@@ -71,6 +72,10 @@ class Choice:
         if event.finish_reason == "length":
             return "length"
         return "tool_calls" if self.calls else "stop"
+
+    def id_of(self, call: OpenCall) -> str:
+        """Return the id of a call."""
+        return self.ids.get(call.index) or self.ids.setdefault(call.index, random_call_id())
 
     def news(self, call: OpenCall, *, is_custom: bool) -> str:
         """Return what chunks have not told of the arguments of a call, or of the input of a custom tool."""

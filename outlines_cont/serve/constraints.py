@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from fsm import Expression, Limits, SchemaError, grammar, json_schema, tag, triggered
+from fsm import Expression, Limits, SchemaError, gbnf, grammar, json_schema, tag, tool_schema, triggered
 from fsm.process_fork import reset_in_child
 from fsm.terms import work
 from outlines_cont import generate
@@ -26,6 +27,8 @@ from outlines_cont.serve.requests import ResponseFormat, StructuredOutputs
 from outlines_cont.serve.tools import CustomTool, FunctionTool
 
 _THREADS = 4
+_IS_GBNF = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
+"""A rule of llama.cpp's notation; in Lark's a definition has one colon."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class Wanted:
         if format_.json_schema is None:
             return cls("json", {"type": "object"}, field)
         schema = format_.json_schema
-        return cls("json", schema.schema_, field, bool(schema.strict))
+        return cls("json", {} if schema.schema_ is None else schema.schema_, field, bool(schema.strict))
 
     @classmethod
     def _of_outputs(cls, outputs: StructuredOutputs) -> Wanted:
@@ -179,11 +182,15 @@ class Constraints:
         if wanted.kind == "structural_tag":
             return generate.fsm(self._model, self._structural_tag(wanted.source))
         if wanted.kind == "cfg":
-            return generate.fsm(self._model, grammar(wanted.source, limits=self._limits), end=generate.ENDS["cfg"])
+            read = gbnf if _IS_GBNF.search(wanted.source) else grammar
+            return generate.fsm(self._model, read(wanted.source, limits=self._limits), end=generate.ENDS["cfg"])
         make: Callable[..., Generator] = getattr(generate, wanted.kind)
         if wanted.kind != "json":
             return make(self._model, wanted.source)
-        expression = json_schema(wanted.source, limits=self._limits)
+        schema = wanted.source
+        if wanted.strict and isinstance(schema, dict):
+            schema = tool_schema({"type": "json_schema", "schema": schema, "strict": True})
+        expression = json_schema(schema, limits=self._limits)
         _check_strict(expression, wanted.strict)
         return generate.fsm(self._model, expression, end=generate.ENDS["json"])
 

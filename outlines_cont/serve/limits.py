@@ -7,6 +7,7 @@ names the option of `outlines-cont serve` that bounds it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from typing import Any, Self
 from fsm import Limits, TokenFSM
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.serve.api_error import APIError
-from outlines_cont.serve.messages import TextPart
+from outlines_cont.serve.messages import CustomCall
 from outlines_cont.serve.requests import ChatRequest, CompletionRequest, Generation, Sampling
 from outlines_cont.serve.responses import ResponsesRequest
 
@@ -40,6 +41,7 @@ class ServerLimits:
         max_phrase_characters: the most characters of these.
         cache_bytes: the most bytes of what is kept for later requests; see `shares`. None for twice the prefix cache of the model, which
             has a sixteenth of the memory by default.
+        prefix_cache_bytes: the most bytes of keys and values of prefixes; None for half of `cache_bytes`.
         schema: those of compiling a schema.
         max_mask_work: `fsm.TokenFSM.max_mask_work` of the process that `run` serves from.
         max_slow_work: work for all masks of a request that are made outside of the batch's steps, in that process.
@@ -55,6 +57,7 @@ class ServerLimits:
     max_phrases: int = 1_024
     max_phrase_characters: int = 65_536
     cache_bytes: int | None = None
+    prefix_cache_bytes: int | None = None
     schema: Limits = field(default_factory=Limits)
     max_mask_work: int = TokenFSM.max_mask_work
     max_slow_work: int = 4_000_000
@@ -85,6 +88,8 @@ class CacheShares:
             total = 2 * (prefixes or _CACHE_BYTES // 2)
         else:
             prefixes = total // 2
+        if limits.prefix_cache_bytes is not None:
+            prefixes = limits.prefix_cache_bytes
         return cls(prefixes, total // 8, total // 8, total // 8)
 
 
@@ -132,7 +137,7 @@ def check_sizes(body: Sampling, limits: ServerLimits, model: LanguageModel) -> N
         check_prompt("messages", _said(body), limits, model)
     elif isinstance(body, ResponsesRequest):  # its characters are checked as those of the chat that it becomes
         _check_count("input", 1 if isinstance(body.input, str) else len(body.input), limits, "max_messages", "items")
-        _check_count("tools", len(body.tools), limits, "max_tools", "tools")
+        _check_count("tools", len(body.tools or ()), limits, "max_tools", "tools")
     elif isinstance(body, CompletionRequest):
         for prompt in body.prompts:
             check_prompt("prompt", [prompt] if isinstance(prompt, str) else (), limits, model)
@@ -149,20 +154,22 @@ def check_phrases(phrases: Iterable[str], limits: ServerLimits, field: str) -> N
 
 def check_prompt(field: str, texts: Iterable[str], limits: ServerLimits, model: LanguageModel) -> None:
     """Raise `APIError` for a prompt of more characters than a request may have."""
-    most = limits.max_prompt_characters
+    most, code = limits.max_prompt_characters, "too_large"
     if most is None:
+        code = "context_length_exceeded"
         most = _CHARACTERS_PER_TOKEN * (model.context_length or _UNBOUNDED_CONTEXT // _CHARACTERS_PER_TOKEN)
-    _check(field, sum(map(len, texts)), most, "characters of a prompt (`--max-prompt-characters`)")
+    what = "characters of a prompt (`--max-prompt-characters`)"
+    _check(field, sum(map(len, texts)), most, what, code)
 
 
 def _said(body: ChatRequest) -> Iterable[str]:
     """Yield the texts of the messages of a request."""
     for message in body.messages:
-        content: list[TextPart] | str = message.content or ""
-        yield from [content] if isinstance(content, str) else (part.text for part in content)
-        yield message.reasoning_content or ""
+        yield message.text
+        yield message.thoughts or ""
         for call in message.tool_calls or ():
-            yield call.function.arguments if call.type == "function" else call.custom.input
+            given = call.custom.input if isinstance(call, CustomCall) else call.function.arguments
+            yield given if isinstance(given, str) else json.dumps(given)
 
 
 def _check_count(field: str, found: int, limits: ServerLimits, name: str, what: str) -> None:
@@ -170,7 +177,7 @@ def _check_count(field: str, found: int, limits: ServerLimits, name: str, what: 
     _check(field, found, most, f"{what} of one request (`--{name.replace('_', '-')}`)")
 
 
-def _check(field: str, found: int, most: int, what: str) -> None:
+def _check(field: str, found: int, most: int, what: str, code: str = "too_large") -> None:
     if found > most:
         told = f"expected at most {most:,} {what}, got {found:,}. Send fewer, or raise the limit of the server"
-        raise APIError(400, told, field, "too_large")
+        raise APIError(400, told, field, code)

@@ -76,7 +76,6 @@ def live_router(
     shown = page({"rows": [], "live": {"model": name, "has_key": has_key}}, title=name, is_live=True)
     headers = {"Content-Security-Policy": "frame-ancestors 'none'"}
 
-    @router.head("/", include_in_schema=False)
     @router.get("/", include_in_schema=False)
     async def inspector() -> HTMLResponse:
         return HTMLResponse(shown, headers=headers)

@@ -1,18 +1,46 @@
-"""The messages of a chat request as pydantic models, and as chat templates read them."""
+"""The messages of a chat request as pydantic models, and as chat templates read them. What clients add to the messages of earlier replies,
+such as `parsed` and `annotations`, is ignored.
+"""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 
-class Strict(BaseModel):
+def invalid(message: str, field: str = "") -> PydanticCustomError:
+    """Return the error of a validator; `field` is the one that is wrong, where the validator is that of a whole part."""
+    return PydanticCustomError("invalid_value", "{told}", {"told": message, "field": field})
+
+
+class Part(BaseModel):
+    """A part of a request: a field that is null counts as absent."""
+
+    model_config = ConfigDict(allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, given: Any) -> Any:
+        if not isinstance(given, dict):
+            return given
+        known = {*cls.model_fields, *(field.alias for field in cls.model_fields.values())}
+        return {name: value for name, value in given.items() if value is not None or name not in known}
+
+
+class Strict(Part):
     """A part of a request: other fields are refused."""
 
-    model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(extra="forbid")
+
+
+class Tolerant(Part):
+    """A part of an earlier reply: other fields are ignored."""
+
+    model_config = ConfigDict(extra="ignore")
 
 
 class Body(Strict):
@@ -24,49 +52,79 @@ class Body(Strict):
         try:
             json.dumps(given, ensure_ascii=False, default=str).encode()
         except RecursionError as error:
-            raise ValueError("expected values that are nested less deeply") from error
+            raise invalid("expected values that are nested less deeply") from error
         except UnicodeEncodeError as error:
-            raise ValueError("expected texts without surrogates that stand alone, such as '\\ud800'") from error
+            raise invalid("expected texts without surrogates that stand alone, such as '\\ud800'") from error
         return given
 
 
-class TextPart(Strict):
+_MEDIA = {
+    "image": "a vision model",
+    "video": "a vision model",
+    "audio": "a model that hears",
+    "file": "a model that reads files",
+}
+
+
+def check_media(kind: Any) -> Any:
+    """Return the type of a part of a message; raise for one that is not text, with what it would need."""
+    found = next((need for name, need in _MEDIA.items() if isinstance(kind, str) and name in kind), None)
+    if found is not None:
+        raise invalid(f"this model reads texts alone, and a part of the type {kind!r} needs {found}: expected 'text'")
+    return kind
+
+
+class TextPart(Tolerant):
     """A part of a message. Images and audio are refused, as models here read text."""
 
-    type: Literal["text"]
-    text: str
+    type: Literal["text", "input_text", "output_text", "refusal"]
+    text: str | None = None
+    refusal: str | None = None
+
+    _check = field_validator("type", mode="before")(check_media)
+
+    @model_validator(mode="after")
+    def _has_text(self) -> TextPart:
+        if self.text is None and self.refusal is None:
+            raise invalid("expected the text of this part", "text")
+        return self
+
+    @property
+    def content(self) -> str:
+        """Its text."""
+        return self.text or self.refusal or ""
 
 
-class CalledFunction(Strict):
-    """The function of a call, with its arguments as the text of a JSON object."""
+class CalledFunction(Tolerant):
+    """The function of a call, with its arguments as the text of a JSON object, which may be empty or cut."""
 
     name: str
-    arguments: str
+    arguments: str | dict[str, Any] | None = None
 
 
-class FunctionCall(Strict):
+class FunctionCall(Tolerant):
     """A call of a function in an earlier reply."""
 
-    id: str
-    type: Literal["function"] = "function"
+    id: str | None = None
+    type: Literal["function"] | None = "function"
     function: CalledFunction
 
     def as_dict(self) -> dict[str, Any]:
         """Return the call as chat templates read it."""
-        return self.model_dump()
+        return self.model_dump(exclude={"id"} if self.id is None else None)
 
 
-class CalledCustom(Strict):
+class CalledCustom(Tolerant):
     """The custom tool of a call, with its input."""
 
     name: str
     input: str
 
 
-class CustomCall(Strict):
+class CustomCall(Tolerant):
     """A call of a custom tool in an earlier reply."""
 
-    id: str
+    id: str | None = None
     type: Literal["custom"]
     custom: CalledCustom
 
@@ -76,33 +134,51 @@ class CustomCall(Strict):
         return FunctionCall(id=self.id, function=CalledFunction(name=self.custom.name, arguments=arguments)).as_dict()
 
 
-class Message(Strict):
-    """A message of the conversation."""
+class Message(Tolerant):
+    """A message of the conversation. Fields that are not here change nothing."""
 
     role: Literal["developer", "system", "user", "assistant", "tool"]
     content: str | list[TextPart] | None = None
     name: str | None = None
     tool_calls: list[FunctionCall | CustomCall] | None = None
     tool_call_id: str | None = None
-    reasoning_content: str | None = None
-    refusal: None = None
-    audio: None = None
-    function_call: None = None
-    annotations: Annotated[list[Any], Field(max_length=0)] | None = None
+    reasoning_content: Any = None
+    reasoning: Any = None
+    refusal: Any = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _has_no_function_call(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("function_call") is not None and not given.get("tool_calls"):
+            raise invalid(
+                "expected `tool_calls` in place of `function_call`, which is no longer in use", "function_call"
+            )
+        return given
+
+    @property
+    def text(self) -> str:
+        """Its content as one text; a refusal, if it has no content."""
+        parts = self.content
+        text = "".join(part.content for part in parts) if isinstance(parts, list) else parts or ""
+        return text or (self.refusal if isinstance(self.refusal, str) else "")
+
+    @property
+    def thoughts(self) -> str | None:
+        """The thoughts of an earlier reply, by either of the names that clients have for them."""
+        return next((one for one in (self.reasoning_content, self.reasoning) if isinstance(one, str)), None)
 
 
 def conversation(messages: Sequence[Message]) -> list[dict[str, Any]]:
     """Return messages as chat templates read them; results of tools have the names of these."""
-    names = {call.id: call.as_dict()["function"]["name"] for one in messages for call in one.tool_calls or ()}
+    calls = [call for one in messages for call in one.tool_calls or ()]
+    names = {call.id: call.as_dict()["function"]["name"] for call in calls if call.id is not None}
     return [_as_dict(message, names) for message in messages]
 
 
 def _as_dict(message: Message, names: dict[str, str]) -> dict[str, Any]:
-    parts = message.content
-    content = "".join(part.text for part in parts) if isinstance(parts, list) else parts or ""
-    found: dict[str, Any] = {"role": message.role, "content": content}
+    found: dict[str, Any] = {"role": message.role, "content": message.text}
     if message.tool_calls:
         found["tool_calls"] = [call.as_dict() for call in message.tool_calls]
     name = message.name or names.get(message.tool_call_id or "")
-    others = {"name": name, "tool_call_id": message.tool_call_id, "reasoning_content": message.reasoning_content}
+    others = {"name": name, "tool_call_id": message.tool_call_id, "reasoning_content": message.thoughts}
     return found | {key: value for key, value in others.items() if value is not None}

@@ -12,7 +12,7 @@ import os
 import random
 import time
 from collections.abc import AsyncIterator, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
@@ -22,14 +22,17 @@ from ray.serve.config import RequestRouterConfig
 from ray.serve.handle import DeploymentHandle
 from ray.serve.request_router import PendingRequest, ReplicaID, RequestRouter, RunningReplica
 from starlette.requests import Request
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 
+from fsm import Limits, TokenFSM
 from outlines_cont import models
-from outlines_cont.serve.app import make_app
+from outlines_cont.serve.api_error import APIError
+from outlines_cont.serve.app import KnownHosts, is_loopback, make_app
 from outlines_cont.serve.limits import ServerLimits
 from outlines_cont.serve.prefix_table import PrefixTable, prefix_text
 
 Message = MutableMapping[str, Any]
+_DEFAULTS = ServerLimits()
 _SCOPE = (
     "type",
     "asgi",
@@ -57,6 +60,12 @@ class Arguments(BaseModel):
         max_requests: how many requests a replica answers at the same time; more wait.
         max_tokens: the most tokens of a text, and the default.
         kv_budget_bytes: the most bytes of keys and values of a replica; more requests wait. None: no limit.
+        max_choices, max_body_bytes, max_prompt_characters, max_messages, max_tools, max_phrases, max_phrase_characters, cache_bytes,
+            prefix_cache_bytes: see `ServerLimits`; of each replica.
+        max_schema_work, max_mask_work: the most steps of work for a schema, and for the mask of a state.
+        allow_host: the names by which clients reach Ray's address beside those of its machine, with commas between them. Without one
+            all are answered, but at a loopback address only those of the machine.
+        cors_origin: the sites whose pages may ask, with commas between them; `*` for all.
         imbalance: how many more requests than the idlest replica one may have and still be preferred for its cache.
         patience: for how many seconds a request waits for the replica that knows its prefix, if that is full or busy.
     """
@@ -72,8 +81,43 @@ class Arguments(BaseModel):
     max_requests: int = 256
     max_tokens: int = 4_096
     kv_budget_bytes: int | None = None
+    max_choices: int = _DEFAULTS.max_choices
+    max_body_bytes: int = _DEFAULTS.max_body_bytes
+    max_prompt_characters: int | None = None
+    max_messages: int = _DEFAULTS.max_messages
+    max_tools: int = _DEFAULTS.max_tools
+    max_phrases: int = _DEFAULTS.max_phrases
+    max_phrase_characters: int = _DEFAULTS.max_phrase_characters
+    cache_bytes: int | None = None
+    prefix_cache_bytes: int | None = None
+    max_schema_work: int = _DEFAULTS.schema.max_work
+    max_mask_work: int = _DEFAULTS.max_mask_work
+    allow_host: str = ""
+    cors_origin: str = ""
     imbalance: int = 8
     patience: float = 1.0
+
+    @property
+    def limits(self) -> ServerLimits:
+        """The limits of a replica."""
+        given = self.model_dump(include={field.name for field in fields(ServerLimits)})
+        # Ray counts and holds the requests; the limit of the application would refuse what Ray has let in.
+        schema = Limits(max_work=self.max_schema_work)
+        return ServerLimits(**{**given, "max_requests": 2 * self.max_requests, "schema": schema})
+
+    @property
+    def hosts(self) -> list[str]:
+        """The names of `allow_host`."""
+        return _names(self.allow_host)
+
+    @property
+    def origins(self) -> list[str]:
+        """The sites of `cors_origin`."""
+        return _names(self.cors_origin)
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,10 +173,10 @@ class Replica:
     def __init__(self, arguments: Arguments) -> None:
         given: dict[str, Any] = {"device": arguments.device, "kv_budget_bytes": arguments.kv_budget_bytes}
         model = models.tiny(**given) if arguments.model is None else models.transformers(arguments.model, **given)
-        # Ray counts and holds the requests; the limit of the application would refuse what Ray has let in.
-        limits = ServerLimits(max_requests=2 * arguments.max_requests, max_tokens=arguments.max_tokens)
-        key = os.environ.get("OUTLINES_CONT_API_KEY")
-        self._app = make_app(model, arguments.name or arguments.model or "tiny", limits=limits, api_key=key)
+        key, limits = os.environ.get("OUTLINES_CONT_API_KEY"), arguments.limits
+        TokenFSM.max_mask_work = limits.max_mask_work
+        name = arguments.name or arguments.model or "tiny"
+        self._app = make_app(model, name, limits=limits, api_key=key, cors_origins=arguments.origins)
         self._tasks = set[asyncio.Task[None]]()
         self._id = serve.get_replica_context().replica_id.unique_id
 
@@ -166,14 +210,35 @@ class Replica:
             sent.put_nowait(None)
 
 
-class Ingress:
-    """Reads requests, and passes replies on as they come."""
+class HostDoor:
+    """Checks `Host` and `Origin` of requests, where names are allowed, or where Ray listens at a loopback address."""
 
-    def __init__(self, replicas: DeploymentHandle[Any]) -> None:
+    def __init__(self, arguments: Arguments) -> None:
+        self._is_always, self._known = bool(arguments.hosts), KnownHosts(arguments.hosts, arguments.origins)
+
+    def refused(self, request: Request) -> Response | None:
+        """Return the error for a request that is refused."""
+        address = (request.scope.get("server") or ("", 0))[0]
+        if self._is_always or is_loopback(address or ""):
+            try:
+                self._known.check(request)
+            except APIError as error:
+                return JSONResponse(error.body, error.status)
+        return None
+
+
+class Ingress:
+    """Reads requests, and passes replies on as they come; refuses a foreign `Host`, as the server does that is one process."""
+
+    def __init__(self, replicas: DeploymentHandle[Any], arguments: Arguments) -> None:
         self._replicas = replicas.options(method_name="answer", stream=True)
+        self._door = HostDoor(arguments)
 
     async def __call__(self, request: Request) -> Response:
         """Answer a request."""
+        refused = self._door.refused(request)
+        if refused is not None:
+            return refused
         body = await request.body()
         scope = {name: request.scope[name] for name in _SCOPE if name in request.scope}
         messages: Any = self._replicas.remote(Asked(scope, body, prefix_text(body)))
@@ -204,5 +269,5 @@ def app(arguments: Arguments) -> Application:
         graceful_shutdown_timeout_s=30,
     )
     ingress: Any = serve.deployment(Ingress, max_ongoing_requests=1_000_000, ray_actor_options={"num_cpus": 0})
-    bound: Application = ingress.bind(replica.bind(arguments))
+    bound: Application = ingress.bind(replica.bind(arguments), arguments)
     return bound

@@ -6,6 +6,7 @@ import json
 import math
 import time
 import uuid
+from codecs import getincrementaldecoder
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -167,7 +168,7 @@ class ChatWriter(_ChoicesWriter):
         kind, is_first = "custom" if call.name in self._custom else "function", call.index not in choice.told
         told = {"input" if kind == "custom" else "arguments": choice.news(call, is_custom=kind == "custom")}
         if is_first:
-            return {"index": call.index, "id": call.id, "type": kind, kind: {"name": call.name} | told}
+            return {"index": call.index, "id": choice.id_of(call), "type": kind, kind: {"name": call.name} | told}
         return {"index": call.index, kind: told}
 
     def _delta(
@@ -178,7 +179,7 @@ class ChatWriter(_ChoicesWriter):
         return self._chunk([one | (more or {})])
 
     def _choice(self, choice: Choice, events: Sequence[StreamEvent]) -> dict[str, Any]:
-        event, calls = all_events(events), self._whole_calls(events)
+        event, calls = all_events(events), self._calls(choice, events)
         message: dict[str, Any] = {"role": "assistant", "content": event.text, "refusal": None}
         if thoughts := "".join(one.text for one in events if one.is_thought):
             message["reasoning_content"] = thoughts
@@ -188,25 +189,28 @@ class ChatWriter(_ChoicesWriter):
         one = {"index": choice.index, "message": message, "finish_reason": choice.reason(event), "logprobs": logprobs}
         return one | self._ids(event)
 
-    def _whole_calls(self, events: Sequence[StreamEvent]) -> list[dict[str, Any]]:
-        """Return the complete calls of a reply."""
-        texts: dict[int, str] = {}
-        found: list[dict[str, Any]] = []
+    def _calls(self, choice: Choice, events: Sequence[StreamEvent]) -> list[dict[str, Any]]:
+        """Return the calls of a reply, as the chunks of a stream make them; the last one may be cut."""
+        found: dict[int, dict[str, Any]] = {}
         for call in (event.call for event in events if event.call is not None):
-            texts[call.index] = texts.get(call.index, "") + call.text
-            if call.is_whole and call.name in self._custom:
-                custom = {"name": call.name, "input": call.arguments["input"]}
-                found.append({"id": call.id, "type": "custom", "custom": custom})
-            elif call.is_whole:
-                function = {"name": call.name, "arguments": texts[call.index]}
-                found.append({"id": call.id, "type": "function", "function": function})
-        return found
+            delta = self._call_delta(choice, call)
+            if call.index not in found:
+                found[call.index] = {key: value for key, value in delta.items() if key != "index"}
+                continue
+            kind = found[call.index]["type"]
+            name = "input" if kind == "custom" else "arguments"
+            found[call.index][kind][name] += delta[kind][name]
+        return [*found.values()]
 
 
 class CompletionWriter(_ChoicesWriter):
     """Replies of Completions."""
 
     prefix, kind, chunk_kind = "cmpl-", "text_completion", "text_completion"
+
+    def __init__(self, model: Any, name: str, answer: Answer, request: CompletionRequest) -> None:
+        super().__init__(model, name, answer, request)
+        self._decoders: dict[int, tuple[Any, int]] = {}  # of each choice, with how many characters it has given
 
     def first(self) -> Iterator[dict[str, Any]]:
         """Yield a chunk with the prompt for each choice, if it is asked for."""
@@ -244,7 +248,8 @@ class CompletionWriter(_ChoicesWriter):
         echo = choice.echo
         if echo is None or not echo.in_columns:
             return []
-        first = {"token": self._spelled(echo.token_ids[0])[0], "logprob": None, "top_logprobs": None}
+        text, data = self._spelled(echo.token_ids[0])
+        first = {"token": text, "bytes": data, "logprob": None, "top_logprobs": None}
         top = self._answer.top or 0
         rest = [
             self._logprob(token_id, score.logprob)
@@ -274,16 +279,22 @@ class CompletionWriter(_ChoicesWriter):
         ]
 
     def _columns(self, choice: Choice, found: Sequence[dict[str, Any]]) -> dict[str, Any]:
-        offsets: list[int] = []
-        for one in found:
-            offsets.append(choice.num_shown)
-            choice.num_shown += len(one["token"])
         return {
+            "text_offset": self._offsets(choice, found),
             "tokens": [one["token"] for one in found],
             "token_logprobs": [one["logprob"] for one in found],
             "top_logprobs": [one["top_logprobs"] for one in found],
-            "text_offset": offsets,
         }
+
+    def _offsets(self, choice: Choice, tokens: Sequence[dict[str, Any]]) -> list[int]:
+        """Return the index of the first character of each token in the text of a choice."""
+        decoder, at = self._decoders.setdefault(choice.index, (getincrementaldecoder("utf-8")("replace"), 0))
+        found = []
+        for token in tokens:
+            found.append(at)
+            at += len(decoder.decode(bytes(token["bytes"])))
+        self._decoders[choice.index] = (decoder, at)
+        return found
 
 
 def _finite(value: float) -> float:

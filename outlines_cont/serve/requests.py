@@ -8,13 +8,15 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, Json, model_validator
 
-from outlines_cont.serve.messages import Body, Message, Strict
-from outlines_cont.serve.tools import Tool, ToolChoice
+from outlines_cont.serve.messages import Body, Message, Strict, invalid
+from outlines_cont.serve.tools import NamedCustom, NamedFunction, Tool, ToolChoice
 
 EFFORTS = {"minimal": 1 / 8, "low": 1 / 4, "medium": 1 / 2, "high": 3 / 4, "xhigh": 7 / 8}
 """Which part of the tokens of a reply its thoughts take at most, by `reasoning_effort`."""
 Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
 MAX_TOP = 20
+MAX_CALLS = 32
+"""The most calls of a reply."""
 Bias = Annotated[float, Field(ge=-100, le=100)]
 
 
@@ -23,7 +25,7 @@ class JSONSchemaFormat(Strict):
 
     name: str
     description: str | None = None
-    schema_: dict[str, Any] | bool = Field(alias="schema", default_factory=dict)
+    schema_: dict[str, Any] | bool | None = Field(alias="schema", default_factory=dict)
     strict: bool | None = None
 
 
@@ -36,7 +38,7 @@ class ResponseFormat(Strict):
     @model_validator(mode="after")
     def _has_schema(self) -> ResponseFormat:
         if (self.type == "json_schema") != (self.json_schema is not None):
-            raise ValueError("`json_schema` belongs to the type 'json_schema'")
+            raise invalid("`json_schema` belongs to the type 'json_schema'")
         return self
 
 
@@ -51,7 +53,7 @@ class TagStructure(Strict):
 class StructuralTag(Strict):
     """Free text in which a trigger obliges a structure that begins with it."""
 
-    type: Literal["structural_tag"] = "structural_tag"
+    type: Literal["structural_tag"] | None = "structural_tag"
     structures: list[TagStructure] = Field(min_length=1)
     triggers: list[str] = Field(min_length=1)
 
@@ -70,7 +72,7 @@ class StructuredOutputs(Strict):
     def _has_one(self) -> StructuredOutputs:
         given = [name for name in type(self).model_fields if getattr(self, name) is not None]
         if len(given) != 1:
-            raise ValueError(f"expected exactly one of {', '.join(_OUTPUTS)}, got {len(given)}")
+            raise invalid(f"expected exactly one of {', '.join(_OUTPUTS)}, got {len(given)}")
         return self
 
 
@@ -80,7 +82,7 @@ _OUTPUTS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag
 class StreamOptions(Strict):
     """Whether the last chunk has the usage."""
 
-    include_usage: bool = False
+    include_usage: bool | None = False
     include_obfuscation: bool | None = None
 
 
@@ -92,7 +94,7 @@ class GuidanceOptions(Strict):
 
 
 class Sampling(Body):
-    """What all kinds of requests have."""
+    """What all kinds of requests have. Those up to `safety_identifier` change nothing."""
 
     model: str
     temperature: float | None = Field(None, ge=0, le=2)
@@ -100,6 +102,15 @@ class Sampling(Body):
     seed: int | None = None
     stream: bool | None = None
     user: str | None = None
+    metadata: dict[str, str] | None = None
+    service_tier: str | None = None
+    prompt_cache_key: str | None = None
+    prompt_cache_retention: str | None = None
+    safety_identifier: str | None = None
+    min_tokens: int | None = Field(None, ge=0)
+    ignore_eos: bool | None = None
+    stop_token_ids: list[int] | None = None
+    include_stop_str_in_output: bool | None = None
     top_k: int | None = Field(None, ge=-1)  # 0 and -1 are all tokens, as in vLLM
     min_p: float | None = Field(None, ge=0, le=1)
     repetition_penalty: float | None = Field(None, ge=0.001, le=1_000)
@@ -124,7 +135,7 @@ class Generation(Sampling):
     @model_validator(mode="after")
     def _streams(self) -> Generation:
         if self.stream_options is not None and not self.stream:
-            raise ValueError("`stream_options` belong to a request with `stream`: true")
+            raise invalid("`stream_options` belong to a request with `stream`: true", "stream_options")
         return self
 
     @property
@@ -140,11 +151,11 @@ class Generation(Sampling):
     @property
     def has_usage(self) -> bool:
         """Whether the last chunk of a stream is the usage."""
-        return self.stream_options is not None and self.stream_options.include_usage
+        return self.stream_options is not None and bool(self.stream_options.include_usage)
 
 
 class ChatRequest(Generation):
-    """A request to `/v1/chat/completions`."""
+    """A request to `/v1/chat/completions`. The fields from `store` on change nothing."""
 
     schema_field: ClassVar[str] = "response_format/json_schema/schema"
 
@@ -159,22 +170,30 @@ class ChatRequest(Generation):
     reasoning_effort: Effort | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     continue_final_message: bool | None = None
-    metadata: dict[str, str] | None = None
-    store: Literal[False] | None = None
+    max_tool_calls: int | None = Field(None, ge=1)
+    store: bool | None = None
+    verbosity: Literal["low", "medium", "high"] | None = None
+    modalities: list[Literal["text"]] | None = None
+    audio: None = None
+    function_call: None = None
+    functions: None = None
+    prediction: None = None
+    web_search_options: None = None
 
     @model_validator(mode="after")
     def _agrees(self) -> ChatRequest:
         if self.top_logprobs is not None and not self.logprobs:
-            raise ValueError("`top_logprobs` belongs to a request with `logprobs`: true")
+            raise invalid("`top_logprobs` belongs to a request with `logprobs`: true", "top_logprobs")
         format_ = self.response_format
         if format_ is not None and format_.type != "text" and self.structured_outputs is not None:
-            raise ValueError("expected one of `response_format` and `structured_outputs`, got both")
+            raise invalid("expected one of `response_format` and `structured_outputs`, got both", "structured_outputs")
         for name in ("tool_choice", "parallel_tool_calls"):
             if getattr(self, name) not in (None, "none") and not self.tools:
-                raise ValueError(f"`{name}` belongs to a request with `tools`")
+                raise invalid(f"`{name}` belongs to a request with `tools`", name)
         if (self.messages[-1].role == "assistant") != bool(self.continue_final_message):
-            raise ValueError(
-                "expected `continue_final_message`: true exactly where the last message is one of the assistant, which is continued then"
+            raise invalid(
+                "expected `continue_final_message`: true exactly where the last message is one of the assistant, which is continued then",
+                "messages" if self.messages[-1].role == "assistant" else "continue_final_message",
             )
         return self
 
@@ -185,7 +204,8 @@ class ChatRequest(Generation):
         if not self.tools or choice == "none":
             return {}
         named = choice if isinstance(choice, str) else choice.names
-        return {"tool_choice": named, "max_calls": 1 if self.parallel_tool_calls is False else None}
+        is_one = self.parallel_tool_calls is False or (isinstance(choice, NamedFunction | NamedCustom))
+        return {"tool_choice": named, "max_calls": 1 if is_one else min(self.max_tool_calls or MAX_CALLS, MAX_CALLS)}
 
     @property
     def custom_names(self) -> set[str]:
@@ -213,7 +233,8 @@ class CompletionRequest(Generation):
     logprobs: int | None = Field(None, ge=0, le=MAX_TOP)
     prompt_logprobs: int | None = Field(None, ge=0, le=MAX_TOP)
     echo: bool | None = None
-    best_of: None = None
+    best_of: Literal[1] | None = None
+    suffix: None = None
 
     @model_validator(mode="after")
     def _lists(self) -> CompletionRequest:

@@ -87,21 +87,21 @@ class ResponseWriter(Writer):
         """Yield the events of new text, and of items that begin and end."""
         logprobs = self._logprobs(event)
         if event.text or logprobs:
-            yield from self._grown("reasoning" if event.is_thought else "message", 0, event.text, logprobs)
+            yield from self._grown("reasoning" if event.is_thought else "message", event.text, logprobs)
         if event.call is not None:
             is_custom = event.call.name in self._custom
             kind, text = (
                 "custom_tool_call" if is_custom else "function_call",
                 choice.news(event.call, is_custom=is_custom),
             )
-            yield from self._grown(kind, event.call.index, text, call=event.call)
+            yield from self._grown(kind, text, call=event.call, call_id=choice.id_of(event.call))
         if event.finish_reason:
             self._is_cut = choice.reason(event) == "length"
 
     def last(self) -> Iterator[dict[str, Any]]:
         """Yield the end of the last item, and the whole response."""
         if self._item is None:
-            yield from self._grown("message", 0, "")
+            yield from self._grown("message", "")
         status = "incomplete" if self._is_cut else "completed"
         yield from self._ended(status)
         yield self._event(f"response.{status}", response=self._response(status))
@@ -122,15 +122,15 @@ class ResponseWriter(Writer):
         return found
 
     def _grown(
-        self, kind: str, number: int, text: str, logprobs: Sequence[Any] = (), *, call: OpenCall | None = None
+        self, kind: str, text: str, logprobs: Sequence[Any] = (), *, call: OpenCall | None = None, call_id: str = ""
     ) -> Iterator[dict[str, Any]]:
         """Yield the events of more text of an item, which begins if another one is open."""
         item = self._item
-        if item is None or item.type != kind or (call is not None and item.fields["call_id"] != call.id):
+        if item is None or item.type != kind or (call is not None and item.fields["call_id"] != call_id):
             yield from self._ended("completed")
             fields: dict[str, Any] = {"summary": []} if kind == "reasoning" else {"role": "assistant"}
             if call is not None:
-                fields = {"call_id": call.id, "name": call.name}
+                fields = {"call_id": call_id, "name": call.name}
             item = self._item = _Item(kind, len(self._output), fields)
             yield self._event("response.output_item.added", output_index=item.index, item=item.shown("in_progress"))
             if not item.is_call:
@@ -180,13 +180,16 @@ class ResponseWriter(Writer):
                 "parallel_tool_calls": request.parallel_tool_calls is not False,
                 "reasoning": reasoning,
                 "temperature": given.get("temperature", 1.0),
-                "text": given["text"] | {"format": request.text.format.as_told()},
+                "text": given.get("text", {}) | {"format": request.format.as_told()},
                 "tool_choice": given.get("tool_choice", "auto"),
                 "tools": [tool.as_told() for tool in request.own_tools],
                 "top_p": given.get("top_p", 1.0),
                 "top_logprobs": given.get("top_logprobs", 0),
                 "metadata": given.get("metadata", {}),
                 "usage": self._usage if is_over else None,
+                "presence_penalty": given.get("presence_penalty", 0.0),
+                "frequency_penalty": given.get("frequency_penalty", 0.0),
+                "max_tool_calls": request.max_tool_calls,
             }
             | _FIXED
             | {name: given.get(name) for name in ("prompt_cache_key", "safety_identifier", "user")}
@@ -207,9 +210,6 @@ class ResponseWriter(Writer):
 
 _FIXED = {
     "background": False,
-    "frequency_penalty": 0.0,
-    "max_tool_calls": None,
-    "presence_penalty": 0.0,
     "previous_response_id": None,
     "service_tier": "default",
     "store": False,

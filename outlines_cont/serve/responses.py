@@ -10,11 +10,9 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator
 
 from outlines_cont.serve.api_error import APIError
-from outlines_cont.serve.messages import Strict
+from outlines_cont.serve.messages import Strict, Tolerant, check_media, invalid
 from outlines_cont.serve.requests import MAX_TOP, ChatRequest, Effort, Sampling
 from outlines_cont.serve.tools import Grammar, Named, TextFormat
-
-Status = Literal["in_progress", "completed", "incomplete"]
 
 
 def _by_type(default: str, *names: str) -> Callable[[Any], str]:
@@ -27,36 +25,41 @@ def _by_type(default: str, *names: str) -> Callable[[Any], str]:
     return tag
 
 
-class InputText(Strict):
+class InputText(Tolerant):
     """A part of a message, or of the result of a call; of an earlier reply with what it had beside its text."""
 
-    type: Literal["input_text", "output_text", "text", "reasoning_text", "summary_text"]
-    text: str
-    annotations: list[Any] | None = None
-    logprobs: list[Any] | None = None
+    type: Literal["input_text", "output_text", "text", "reasoning_text", "summary_text", "refusal"]
+    text: str | None = None
+    refusal: str | None = None
+
+    _check = field_validator("type", mode="before")(check_media)
+
+    @property
+    def content(self) -> str:
+        """Its text."""
+        return self.text or self.refusal or ""
 
 
 Content = str | list[InputText]
 
 
 def _text(content: Content | None) -> str:
-    return "".join(part.text for part in content) if isinstance(content, list) else content or ""
+    return "".join(part.content for part in content) if isinstance(content, list) else content or ""
 
 
-class _Item(Strict):
-    """What all items of an input may have."""
+class _Item(Tolerant):
+    """What all items of an input may have; other fields are ignored, as those of messages are."""
 
     id: str | None = None
-    status: Status | None = None
+    status: Any = None
 
 
 class MessageItem(_Item):
     """A message."""
 
-    type: Literal["message"] = "message"
+    type: Literal["message"] | None = "message"
     role: Literal["user", "assistant", "system", "developer"]
     content: Content
-    phase: str | None = None
 
 
 class FunctionCallItem(_Item):
@@ -65,7 +68,7 @@ class FunctionCallItem(_Item):
     type: Literal["function_call"]
     call_id: str
     name: str
-    arguments: str
+    arguments: str | dict[str, Any] | None = None
 
     def as_call(self) -> dict[str, Any]:
         """Return the call as a chat has it."""
@@ -97,9 +100,8 @@ class ReasoningItem(_Item):
     """The thoughts of an earlier reply."""
 
     type: Literal["reasoning"]
-    summary: list[InputText] = Field(default_factory=list)
+    summary: list[InputText] | None = None
     content: list[InputText] | None = None
-    encrypted_content: None = None
 
 
 Item = Annotated[
@@ -221,8 +223,8 @@ class SchemaFormat(Strict):
 class TextOptions(Strict):
     """The form of the text."""
 
-    format: SchemaFormat = Field(default_factory=lambda: SchemaFormat(type="text"))
-    verbosity: Literal["medium"] | None = None
+    format: SchemaFormat | None = Field(default_factory=lambda: SchemaFormat(type="text"))
+    verbosity: Literal["low", "medium", "high"] | None = None
 
 
 class Reasoning(Strict):
@@ -240,46 +242,50 @@ class StreamOptions(Strict):
 
 
 class ResponsesRequest(Sampling):
-    """A request to `/v1/responses`."""
+    """A request to `/v1/responses`. `store` changes nothing: the response says that it is not stored."""
 
     input: str | Annotated[list[Item], Field(min_length=1)]
     instructions: str | None = None
     max_output_tokens: int | None = Field(None, ge=1)
-    text: TextOptions = Field(default_factory=TextOptions)
-    tools: list[Tool] = Field(default_factory=list)
+    text: TextOptions | None = Field(default_factory=TextOptions)
+    tools: list[Tool] | None = Field(default_factory=list)
     tool_choice: Literal["none", "auto", "required"] | NamedTool | AllowedTools | None = None
     parallel_tool_calls: bool | None = None
     reasoning: Reasoning | None = None
     top_logprobs: int | None = Field(None, ge=0, le=MAX_TOP)
     include: list[Literal["message.output_text.logprobs", "reasoning.encrypted_content"]] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
-    metadata: dict[str, str] | None = None
+    presence_penalty: float | None = Field(None, ge=-2, le=2)
+    frequency_penalty: float | None = Field(None, ge=-2, le=2)
+    max_tool_calls: int | None = Field(None, ge=1)
     stream_options: StreamOptions | None = None
-    store: Literal[False] | None = None
+    store: bool | None = None
     background: Literal[False] | None = None
     previous_response_id: None = None
     conversation: None = None
     prompt: None = None
     truncation: Literal["disabled"] | None = None
-    max_tool_calls: None = None
-    service_tier: Literal["auto", "default"] | None = None
-    prompt_cache_key: str | None = None
-    safety_identifier: str | None = None
 
     num_choices: ClassVar[int] = 1
     schema_field: ClassVar[str] = "text/format/schema"
 
-    @field_validator("store", "background", "previous_response_id", "conversation", mode="before")
+    @field_validator("background", "previous_response_id", "conversation", mode="before")
     @classmethod
     def _keeps_nothing(cls, value: Any) -> Any:
         if value:
-            raise ValueError("this server stores nothing: send the whole conversation as `input`")
+            raise invalid("this server stores nothing: send the whole conversation as `input`")
         return value
 
     @property
     def own_tools(self) -> list[FunctionTool | CustomTool]:
         """The tools that the model is told of."""
-        return [tool for tool in self.tools if not isinstance(tool, OtherTool)]
+        return [tool for tool in self.tools or () if not isinstance(tool, OtherTool)]
+
+    @property
+    def format(self) -> SchemaFormat:
+        """The form of the text."""
+        given = None if self.text is None else self.text.format
+        return given or SchemaFormat(type="text")
 
     def as_chat(self) -> ChatRequest:
         """Return the request of Chat Completions whose reply is the same."""
@@ -293,11 +299,14 @@ class ResponsesRequest(Sampling):
         given |= {
             "messages": messages,
             "max_completion_tokens": self.max_output_tokens,
-            "response_format": self.text.format.as_chat(),
+            "response_format": self.format.as_chat(),
             "reasoning_effort": None if self.reasoning is None else self.reasoning.effort,
             "logprobs": has_logprobs or None,
             "top_logprobs": self.top_logprobs,
             "chat_template_kwargs": self.chat_template_kwargs,
+            "presence_penalty": self.presence_penalty,
+            "frequency_penalty": self.frequency_penalty,
+            "max_tool_calls": self.max_tool_calls,
         }
         if tools or choice not in (None, "auto"):
             given["tools"] = [tool.as_chat() for tool in tools]
@@ -314,7 +323,7 @@ class ResponsesRequest(Sampling):
         thoughts: dict[str, str] = {}
         for item in self.input:
             if isinstance(item, ReasoningItem):
-                thoughts = {"reasoning_content": _text(item.content or item.summary)}
+                thoughts = {"reasoning_content": _text(item.content or item.summary or [])}
             elif isinstance(item, OutputItem):
                 found.append({"role": "tool", "tool_call_id": item.call_id, "content": _text(item.output)})
             elif isinstance(item, MessageItem):

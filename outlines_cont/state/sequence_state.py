@@ -27,6 +27,7 @@ from outlines_cont.checks import (
     checked_path,
     index_of,
     is_int,
+    write_text_file,
 )
 from outlines_cont.errors import BatchMismatch, ContextLengthError, ModelMismatch, OptionError, SampleMismatch
 from outlines_cont.inspector.page import page
@@ -319,15 +320,14 @@ class SequenceState(StateViews):
                 the entropy, the probability that the constraint has removed, and why. 0 needs no logits.
 
         Raises:
-            OptionError: `top` is not an int from 0 to 1,000, or `path` is not a path.
-            OSError: the file cannot be written.
+            OptionError: `top` is not an int from 0 to 1,000, or no file can be written at `path`.
 
         Cost: a pass over the tokens. With `top` one forward over the last 2,000 tokens of all rows together; see `inspection`.
         """
         check("top", top, is_int(top, 0, 1000), "a number of tokens from 0 to 1000")
         file = checked_path(path, partial(OptionError, option="path"))
         self._score()
-        file.write_text(page(inspection(self.model, self.rows, top)), encoding="utf-8")
+        write_text_file(file, page(inspection(self.model, self.rows, top)), partial(OptionError, option="path"))
 
     def detach_cache(self) -> SequenceState:
         """Return the state without keys, values and logits; continued, all its tokens are fed again.

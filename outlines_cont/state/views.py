@@ -23,6 +23,7 @@ from outlines_cont.interfaces import LanguageModel, Tokenizer
 from outlines_cont.state.inspection import inspection
 from outlines_cont.state.row import APPENDED, FORCED, GENERATED, HEALED, PROMPT, Rows, StateRow, shown_logprobs
 
+_SHORT = 4  # tokens that may be one character
 _FORMS = {
     (True, True): "`state[ids]`, `state[sample, ids]` or `state[batch, sample, ids]`",
     (True, False): "`state[sample, ids]` or `state[batch, sample, ids]`",
@@ -377,8 +378,11 @@ class StateViews(Immutable):
     def __repr__(self) -> str:
         batch, samples, width = self.shape
         reasons = sorted({row.finish_reason for row in self._flat} - {""})
+        texts = [row.text(self.tokenizer) for row in self._flat] if width <= _SHORT else []
+        # As of `state[0, 0]`, where a row may have been meant, which is `state[0, :]`.
+        letters = f" of one character, {', '.join(map(repr, texts[:4]))}" if texts and {*map(len, texts)} == {1} else ""
         return (
-            f"<{type(self).__name__} of {batch} x {samples} rows, at most {width} tokens, "
+            f"<{type(self).__name__} of {batch} x {samples} rows{letters}, at most {width} tokens, "
             f"{int(self.cached.sum())} cached in all, {'/'.join(reasons) or 'nothing generated'}>"
         )
 

@@ -7,7 +7,8 @@ import json
 import re
 from collections.abc import Callable
 from enum import Enum
-from functools import cache
+from functools import cache, reduce
+from operator import or_
 from typing import Any, Literal
 
 import pytest
@@ -17,9 +18,12 @@ from pydantic import BaseModel, Field
 
 import fsm
 from outlines_cont import Chat, OpenCall, Thinking, generate, samplers
+from outlines_cont.chats.call_ids import CallIds
 from outlines_cont.chats.tool import Tool
-from outlines_cont.chats.tool_form import FORMS, ArgumentForm, ToolForm, form_of
+from outlines_cont.chats.tool_form import FORMS, ArgumentForm, ToolForm, form_of, marked
 from outlines_cont.errors import ChatError, OptionError
+from outlines_cont.models.tokenizer.special_names import special_names_of
+from outlines_cont.policies import Constraint
 from outlines_cont.replies import OpenCalls
 from tests.chat_models import CALLING, GPT_OSS, chat_model
 
@@ -152,10 +156,12 @@ def test_a_stream_reports_the_same_calls(form: str) -> None:
 def test_text_may_come_before_calls(form: str) -> None:
     chat = _chat(form)
     marker = FORMS[form].marker(None)
-    names = {name: i for i, name in chat.model.tokenizer.special_tokens.items()}
-    calling: Any = generate.fsm(chat.model, f"So: {marker}")
-    if marker in names:
-        calling = generate.fsm(chat.model, fsm.choice(["So: "]), sampler=samplers.greedy(logit_bias={names[marker]: 100.0}))
+    names = special_names_of(chat.model.tokenizer)
+    ends = {chat.model.tokenizer.special_tokens[i] for i in chat.model.eos_token_ids}
+    inside = {*chat.model.tokenizer.special_tokens.values()} - ends
+    some = reduce(or_, [fsm.regex(r"[\s\S]"), *(fsm.special(name) for name in inside)])
+    begun = Constraint.of_model(chat.model, fsm.choice(["So: "]) + marked(marker, names) + some.repeat())
+    calling = generate.text(chat.model, policies=[begun])
     called = chat.assistant(calling, tools=TOOLS, max_calls=1, max_tokens=250)
     assert called.messages[-1]["content"] == "So:"
     assert len(called.tool_calls) == 1
@@ -231,7 +237,7 @@ def test_calls_that_arrive_in_parts_grow_as_json(form: str, values: list[dict[st
     tools = _tools()
     values = values[: 2 if FORMS[form].separator is not None else 1]
     calls: Calls = [("Weather", {key: one[key] for key in ("city", "note", "days", "is_long") if key in one}) for one in values]
-    text, parser, parts, at = FORMS[form].written(calls), OpenCalls(FORMS[form], tools, 7, ""), list[OpenCall](), 0
+    text, parser, parts, at = FORMS[form].written(calls), OpenCalls(FORMS[form], tools, CallIds((7,)).of, ""), list[OpenCall](), 0
     while at < len(text):
         size = random.randint(1, 5)
         parts += parser.push(text[at : at + size])
@@ -243,7 +249,7 @@ def test_calls_that_arrive_in_parts_grow_as_json(form: str, values: list[dict[st
         for key, value in part.arguments.items():  # the others are defaults
             assert key not in known or known[key] == value or (isinstance(value, str) and known[key].startswith(value))
     assert [json.loads(whole) for whole in texts.values()] == [given for _, given in calls]
-    assert {(part.name, part.id) for part in parts} == {("Weather", f"call{7 + index:05d}") for index in range(len(calls))}
+    assert {(part.name, part.id) for part in parts} == {("Weather", CallIds((7,)).of(index)) for index in range(len(calls))}
     assert [part.index for part in parts if part.is_whole] == [*range(len(calls))]
 
 
@@ -252,7 +258,7 @@ def test_a_text_as_it_is_grows_in_a_stream() -> None:
     tool = Tool.of_text("note", "Keep it.", fsm.regex(r"[^x]*"))
     for form, mark in (("qwen3-coder", "\n</parameter>\n"), ("gemma", "<escape>")):
         text = FORMS[form].written([("note", {"input": 'a "b" < c'})])
-        parser = OpenCalls(FORMS[form], [tool], 0, "")
+        parser = OpenCalls(FORMS[form], [tool], str, "")
         shown = [part.arguments.get("input", "") for letter in text for part in parser.push(letter)]
         assert {'a "b" < c'[:size] for size in (1, 3, 5, 6)} <= {*shown}
         assert not any(part in one for one in shown for part in (mark, mark[:3]))

@@ -359,7 +359,8 @@ WRAPPED: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("tool", "pointer"), WRAPPED, ids=str)
 def test_a_tool_is_unwrapped_and_refused_as_a_schema(tool: dict[str, Any], pointer: str) -> None:
-    assert TOOL is fsm.tool_schema(tool)
+    is_strict = True in (tool.get("strict"), *(part.get("strict") for part in tool.values() if isinstance(part, dict)))
+    assert fsm.tool_schema(tool) == (TOOL | {"additionalProperties": False} if is_strict else TOOL)
     with pytest.raises(
         SchemaError, match=r"nothing in this schema rejects a value.*fsm\.json_schema\(fsm\.tool_schema\(tool\)\)"
     ) as caught:
@@ -383,7 +384,7 @@ FORMS_OF_TOOLS: list[Callable[[Any], dict[str, Any]]] = [
 @pytest.mark.parametrize(
     "schema",
     [
-        {}, {"$schema": "http://json-schema.org/draft-07/schema#"}, {"type": None}, {"type": ["object", "null"]}, {"description": "x"},
+        {"additionalProperties": True}, {"type": ["object", "null"], "additionalProperties": {}}, {"minProperties": 0, "description": "x"},
         {"properties": {"a": {"type": "integer"}}}, {"$ref": "#/$defs/a", "$defs": {"a": {"properties": {"a": True}}}},
         {"$ref": "#/definitions/a", "definitions": {"a": True}, "$schema": "http://json-schema.org/draft-07/schema#"},
         {"anyOf": [{"type": "object"}, {"type": "string"}]},
@@ -403,6 +404,58 @@ def test_a_tool_without_a_schema_has_no_arguments(tool: dict[str, Any]) -> None:
     expression = fsm.json_schema(fsm.tool_schema(tool))
     assert expression.accepts("{}")
     assert not expression.accepts('{"a": 1}')
+
+
+@pytest.mark.parametrize("form", FORMS_OF_TOOLS)
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {}, {"$schema": "http://json-schema.org/draft-07/schema#"}, {"type": None}, {"type": ["object", "null"]}, {"description": "x"},
+        {"type": "object"}, {"properties": {}}, {"type": "object", "properties": {}, "required": []},
+        {"properties": None, "required": None},
+        {"type": "object", "title": "A", "additionalProperties": False}, {"type": "object", "additionalProperties": None, "$defs": {}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_schema_that_names_no_members_has_no_arguments(form: Callable[[Any], dict[str, Any]], schema: dict[str, Any]) -> None:
+    expression = fsm.json_schema(fsm.tool_schema(form(schema)))
+    assert [text for text in ('{"a": 1}', "{}", "1", "null", "[]") if expression.accepts(text)] == ["{}"]
+
+
+_MEMBER = {"type": "object", "properties": {"b": {"type": "integer"}}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "valid", "invalid"),
+    [
+        ({"properties": {"a": _MEMBER}}, {"a": {"b": 1}}, {"a": {"b": 1, "c": 1}}),
+        ({"properties": {"a": {"type": "array", "items": _MEMBER}}}, {"a": [{"b": 1}]}, {"a": [{"c": 1}]}),
+        ({"properties": {"a": {"anyOf": [_MEMBER, {"type": "null"}]}}}, {"a": {"b": 1}}, {"a": {"c": 1}}),
+        ({"properties": {"a": {"$ref": "#/$defs/m"}}, "$defs": {"m": _MEMBER}}, {"a": {"b": 1}}, {"a": {"c": 1}}),
+        ({"properties": {"a": {"prefixItems": [_MEMBER]}}}, {"a": [{"b": 1}]}, {"a": [{"c": 1}]}),
+        ({"properties": {"a": _MEMBER}, "additionalProperties": {"type": "integer"}}, {"c": 1}, {"a": {"c": 1}}),
+    ],
+    ids=str,
+)
+def test_objects_of_a_strict_tool_are_closed(schema: Any, valid: Any, invalid: Any) -> None:
+    strict = {"type": "function", "function": {"name": "f", "strict": True, "parameters": schema}}
+    assert accepts(fsm.tool_schema(strict), valid)
+    assert not accepts(fsm.tool_schema(strict), invalid)
+    assert accepts(fsm.tool_schema({"name": "f", "parameters": schema, "strict": False}), invalid)
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [
+        {"properties": {"a": True}, "allOf": [{"properties": {"b": True}}]},
+        {"allOf": [{"properties": {"a": True}}, {"properties": {"b": True}}]},
+        {"properties": {"a": True}, "$ref": "#/$defs/b", "$defs": {"b": {"type": "object"}}},
+        {"properties": {"a": True}, "anyOf": [{"properties": {"b": True}}]},
+    ],
+    ids=str,
+)
+def test_an_object_whose_members_are_named_in_two_places_stays_open(schema: Any) -> None:
+    assert accepts(fsm.tool_schema({"name": "f", "parameters": schema, "strict": True}), {"a": 1, "b": 2})
 
 
 @pytest.mark.parametrize(
@@ -430,7 +483,7 @@ def test_what_is_no_tool_is_refused(tool: Any, problem: str) -> None:
 @pytest.mark.parametrize("keyword", ["required", "properties", "enum", "items", "pattern", "minimum", "anyOf", "$ref", "format", "not"])
 def test_a_keyword_that_is_null_counts_as_absent_and_the_report_says_so(keyword: str) -> None:
     for schema, pointer in (
-        ({"type": "object", keyword: None}, "#/"),
+        ({"type": "object", "additionalProperties": True, keyword: None}, "#/"),
         ({"additionalProperties": {keyword: None}}, "#/additionalProperties/"),
     ):
         expression = fsm.json_schema(fsm.tool_schema({"name": "f", "parameters": schema}))

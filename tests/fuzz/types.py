@@ -523,7 +523,8 @@ def _judged(source: str, values: list[str], random: Random, counts: Counts) -> I
 
 
 _NARROWED = re.compile(
-    rb'"(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\d \S+|[\d:.]{5,15}(?:Z|[+-]\d\d:\d\d)|(?:-?\d+ days?, )?\d+:\d\d:\d\d(?:\.\d+)?)"'
+    rb'"(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\d \S+'
+    rb"|[\d:.]{5,15}(?:Z|[+-]\d\d:\d\d)|(?:-?\d+ days?, )?\d+:\d\d:\d\d(?:\.\d+)?)\""
 )
 """Texts that a union writes of another type's value, and that we do not write: datetimes without an offset or a `T`, times with one, and
 durations as Python prints them."""

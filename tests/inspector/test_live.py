@@ -223,7 +223,7 @@ def test_a_choice_that_the_constraint_forbids_is_an_error(server: Running, model
     piece = first.facts["pieces"][0]
     (odd,) = model.tokenizer.encode_inside("q", ())
     other = run(server, first.tokens[: piece["start"]], state=first.facts["state"], start=piece["start"], token=odd, steps=CHAIN)
-    assert other.error["code"] == "ResumeError"  # type: ignore[index]
+    assert other.error["code"] == "resume_error"  # type: ignore[index]
     for wrong in ({"token": 10**6}, {"ids": [10**6]}):
         body = {"steps": CHAIN[:1], "ids": first.ids[:3], **wrong}
         assert Page(server.post("/inspect/run", body), first.tokens[:3]).error is not None

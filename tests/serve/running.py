@@ -19,9 +19,11 @@ from outlines_cont.serve.limits import ServerLimits
 class Running:
     """A context manager."""
 
-    def __init__(self, model: Any, *, key: str | None = None, hosts: Sequence[str] | None = None, **limits: Any) -> None:
+    def __init__(
+        self, model: Any, *, key: str | None = None, hosts: Sequence[str] | None = None, cors_origins: Sequence[str] = (), **limits: Any
+    ) -> None:
         self.model = model
-        app = make_app(model, "tiny", limits=ServerLimits(**limits), api_key=key, hosts=hosts)
+        app = make_app(model, "tiny", limits=ServerLimits(**limits), api_key=key, hosts=hosts, cors_origins=cors_origins)
         self._server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error"))
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._key = key or "none"

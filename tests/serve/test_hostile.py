@@ -41,12 +41,22 @@ WHOLE: dict[str, list[dict[str, Any]]] = {
         {"messages": MESSAGES, "tools": TOOLS, "tool_choice": "auto", "parallel_tool_calls": True, "max_tokens": 2, "seed": 1, "n": 2},
         {"messages": MESSAGES[:2], "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA}}},
         {"messages": MESSAGES[:2], "stop": ["x"], "logit_bias": {"5": 1}, "logprobs": True, "top_logprobs": 2, "ban": ["z"], "top_k": 3},
+        {
+            "messages": [*MESSAGES, {"role": "assistant", "content": "a", "parsed": {"b": 1}, "annotations": []}, MESSAGES[1]],
+            "tools": TOOLS[:1],
+            "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": SCHEMA, "strict": True}},
+            "min_tokens": 1,
+            "max_tokens": 2,
+            "stop_token_ids": [3],
+            "ignore_eos": True,
+        },
         {"messages": MESSAGES[:2], "chat_template_kwargs": {}, "metadata": {"a": "b"}, "stream_options": None, "reasoning_effort": None},
     ],
     TEXT: [
         {"prompt": "Hi", "structured_outputs": {"json": SCHEMA}, "temperature": 1, "top_p": 0.5, "min_p": 0.1, "max_tokens": 2},
         {"prompt": [5, 6], "structured_outputs": {"structural_tag": TAGS}, "guidance": {"negative_prompt": "No", "scale": 2.0}},
         {"prompt": ["a", "b"], "structured_outputs": {"grammar": 'start: "a" start | "b"'}, "draft": "lookup", "logprobs": 1},
+        {"prompt": "Hi", "structured_outputs": {"grammar": 'root ::= "a" root | "b"'}, "service_tier": "a", "best_of": 1},
         {"prompt": "Hi", "structured_outputs": {"choice": ["a", "b"]}, "presence_penalty": 1, "repetition_penalty": 1.5},
     ],
     RESPONSES: [
@@ -216,3 +226,57 @@ def test_a_length_of_many_digits_is_refused(length: str) -> None:
 def test_head_is_answered_as_get_without_a_body(served: Running, path: str) -> None:
     found, got = httpx.head(served.url + path), httpx.get(served.url + path)
     assert (found.status_code, found.content, found.headers["content-length"]) == (200, b"", str(len(got.content)))
+
+
+_BYTES = [
+    b"",
+    b"\xff",
+    b"\xc3",
+    b"a\x80b",
+    b"Bearer",
+    b"Bearer \xe2\x82\xac",
+    b"bearer" * 300,
+    b"[::1",
+    b"http://[",
+    b"null",
+    b"//",
+    b"a" * 9_000,
+]
+_HEADERS = ["Authorization", "Origin", "Host", "Content-Type", "Accept", "Access-Control-Request-Method", "X-Forwarded-For", "Cookie"]
+_METHODS = ["GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE", "TRACE", "BREW"]
+_URLS = [
+    CHAT,
+    TEXT,
+    RESPONSES,
+    INSPECT,
+    "/",
+    "/health",
+    "/metrics",
+    "/v1/models",
+    "/v1/models/%ff",
+    "/v1/models/" + "x" * 3_000,
+    "//",
+    "/%00",
+    "/v1",
+]
+
+
+@pytest.mark.parametrize("hosts", [None, ["127.0.0.1"]])
+def test_whatever_a_request_has_in_front_of_its_body_the_status_is_not_500(hosts: Any, caplog: pytest.LogCaptureFixture) -> None:
+    rng = random.Random(7)
+    with (
+        Running(models.tiny(), max_tokens=3, key="k", hosts=hosts, cors_origins=["https://app.example"]) as served,
+        httpx.Client() as client,
+    ):
+        with caplog.at_level(logging.ERROR):
+            for _ in range(150):
+                headers = {
+                    b"Authorization": b"Bearer k",
+                    **{name.encode(): rng.choice(_BYTES) for name in rng.sample(_HEADERS, rng.randrange(3))},
+                }
+                method, url = rng.choice(_METHODS), rng.choice(_URLS)
+                found = client.request(method, served.url + url, headers=headers, content=rng.choice([b"", b"{}", b"\xff", b"[1"]))
+                assert found.status_code < 500, (method, url, headers, found.text)
+                assert method != "HEAD" or found.content == b""
+        assert not caplog.records, caplog.text
+        assert served.post(TEXT, {"model": "tiny", "prompt": "Hi", "max_tokens": 2}).status_code == 200

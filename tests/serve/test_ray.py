@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import openai
 import pytest
+from starlette.requests import Request
 
 from outlines_cont import Chat, generate, models
 from tests.serve.running import wait_until
@@ -35,7 +36,9 @@ def served() -> Iterator[str]:
     ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, configure_logging=False)
     try:
         ray.serve.start(http_options={"host": "127.0.0.1", "port": PORT})
-        ray.serve.run(app(Arguments(replicas=2, patience=60, kv_budget_bytes=1 << 30)), name="outlines-cont")
+        ray.serve.run(
+            app(Arguments(replicas=2, patience=60, kv_budget_bytes=1 << 30, cors_origin="https://app.example")), name="outlines-cont"
+        )
         yield URL
     finally:
         ray.serve.shutdown()
@@ -84,6 +87,33 @@ def test_errors_pages_and_metrics_are_those_of_the_server(served: str) -> None:
     assert page.headers["content-type"].startswith("text/html")
     assert 'id="tree"' in page.text
     assert "outlines_cont_requests_total" in httpx.get(f"{served}/metrics", timeout=60).text
+
+
+def test_a_foreign_host_is_refused_at_the_entrance(served: str) -> None:
+    for headers, status in (
+        ({"Host": "evil.example"}, 403),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Host": "localhost"}, 200),
+        ({"Origin": "https://app.example"}, 200),
+    ):
+        found = httpx.get(f"{served}/v1/models", headers=headers, timeout=60)
+        assert found.status_code == status, found.text
+    assert found.headers["access-control-allow-origin"] == "https://app.example"
+
+
+def test_arguments_are_the_limits_of_a_replica() -> None:
+    from outlines_cont.serve.ray import Arguments, HostDoor
+
+    given: Any = {"max_phrases": "3", "cache_bytes": "1000", "prefix_cache_bytes": "0", "max_schema_work": "9", "max_requests": "5"}
+    arguments = Arguments(allow_host="a.example, b.example", **given)
+    limits = arguments.limits
+    assert (limits.max_phrases, limits.cache_bytes, limits.prefix_cache_bytes, limits.schema.max_work) == (3, 1000, 0, 9)
+    assert (limits.max_requests, limits.max_tokens) == (10, 4_096)
+    hosts = {"a.example": False, "b.example:80": False, "c.example": True, "127.0.0.1": False}
+    for names, server, refused in ((arguments, "10.0.0.1", hosts), (Arguments(), "10.0.0.1", dict.fromkeys(hosts, False))):
+        for host, is_refused in refused.items():
+            scope: Any = {"type": "http", "server": (server, 80), "headers": [(b"host", host.encode())]}
+            assert (HostDoor(names).refused(Request(scope)) is not None) == is_refused
 
 
 @pytest.mark.parametrize("stream", [False, True])

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fsm.errors import SchemaError, shorten
+from fsm.schema.documents.closing import closed
 from fsm.schema.keywords.keyword import KEYWORDS
 from fsm.schema.keywords.place import JSON_TYPES, Schema, expected
 
@@ -66,8 +67,9 @@ def tool_schema(tool: dict[str, Any]) -> dict[str, Any]:
     It accepts the tools of OpenAI (`{"type": "function", "function": {"parameters": ...}}`, `{"type": "function", "parameters": ...}`,
     `{"name", "parameters"}`), its response formats (`{"type": "json_schema", "json_schema": {"schema": ...}}`, `{"type":
     "json_schema", "schema": ...}`, `{"name", "schema"}`), the tools of Anthropic (`{"name", "input_schema"}`) and of MCP (`{"name",
-    "inputSchema"}`). Arguments are an object, always: a schema without `type` is that of an object, and without a schema (absent or null)
-    there are no arguments.
+    "inputSchema"}`). Arguments are an object, always: a schema without `type` is that of an object, and there are no arguments without a
+    schema (absent or null), or with one that names no members and says nothing of others. With `strict` true, objects have no other
+    members than those that they name.
 
     Raises:
         SchemaError: it has none of these forms, or no schema where one should be, or arguments that are no object.
@@ -84,7 +86,10 @@ def tool_schema(tool: dict[str, Any]) -> dict[str, Any]:
         return dict(_NO_ARGUMENTS)
     if not isinstance(schema, dict):
         raise expected(f"a schema there in {form.name}", schema, form.pointer, "Correct the tool")
-    return _of_objects(schema, form.pointer) if form.is_tool else schema
+    schema = _of_objects(schema, form.pointer) if form.is_tool else schema
+    around: Any = _at(tool, form.path[:-1])
+    found: dict[str, Any] = closed(schema) if around.get("strict") is True else schema
+    return found
 
 
 def _has_no_schema(tool: object) -> bool:
@@ -103,6 +108,8 @@ def _of_objects(schema: dict[str, Any], pointer: str) -> dict[str, Any]:
     names = named if isinstance(named, list) else [named]
     if named is not None and "object" not in names and "any" not in names:
         raise expected("'object', as arguments are one", named, f"{pointer}/type", "Put the value into a property")
+    if _names_nothing(schema):
+        return {**schema, **_NO_ARGUMENTS}
     if named == "object":
         return schema
     if schema.get("$ref") is None:
@@ -110,6 +117,14 @@ def _of_objects(schema: dict[str, Any], pointer: str) -> dict[str, Any]:
     below = schema.get("allOf") or []
     rest = {key: value for key, value in schema.items() if key != "$ref"}
     return {**rest, "type": "object", "allOf": [{"$ref": schema["$ref"]}, *below]}
+
+
+def _names_nothing(schema: dict[str, Any]) -> bool:
+    """Whether a schema of arguments names no members and says nothing of others: nulls and empty lists say nothing."""
+    if schema.get("additionalProperties") not in (None, False):
+        return False
+    says = {key for key, value in schema.items() if value not in (None, [], {}) and key in KEYWORDS.enforced}
+    return says <= {"type", "additionalProperties"}
 
 
 def _form_of(value: Mapping[str, Any]) -> _Form | None:
