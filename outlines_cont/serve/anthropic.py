@@ -26,6 +26,7 @@ _KINDS = {
 }
 _OF_A_SERVICE = ("web_search_", "web_fetch_", "code_execution_", "tool_search_tool_", "advisor_", "mcp_toolset")
 """The types of tools that a service runs begin with these: the model is not told of such tools."""
+_NO_THREADS = "thread_unsupported_request"
 _ADAPTIVE = "medium"  # the effort of a model that decides itself how much it thinks
 _MOST_THOUGHTS = 7 / 8  # of the tokens of a reply; the answer has the rest
 
@@ -35,6 +36,7 @@ class ErrorDetails(BaseModel):
 
     type: str
     message: str
+    details: dict[str, Any] | None = None
 
 
 class MessagesErrorBody(BaseModel):
@@ -50,7 +52,10 @@ def error_body(error: APIError) -> dict[str, Any]:
     message: str = error.body["error"]["message"]
     if error.param is not None and error.param not in message:
         message = f"{error.param}: {message}"
-    return {"type": "error", "error": {"type": _KINDS.get(error.status, default), "message": message}}
+    found = {"type": _KINDS.get(error.status, default), "message": message}
+    if error.code == _NO_THREADS:  # by which clients know that they have to send the whole conversation
+        return {"type": "error", "error": found | {"details": {"error_code": _NO_THREADS, "unsupported": ["thread"]}}}
+    return {"type": "error", "error": found}
 
 
 class _Part(BaseModel):
@@ -205,6 +210,11 @@ class ToolResultBlock(_Part):
 
 
 _BLOCKS = ("text", "document", "search_result", "thinking", "redacted_thinking", "tool_use", "tool_result")
+_BLOCKS_OF = {
+    "user": ("text", "document", "search_result", "tool_result"),
+    "assistant": ("text", "document", "search_result", "thinking", "redacted_thinking", "tool_use"),
+    "system": ("text", "document", "search_result"),
+}
 Block = Annotated[
     Annotated[TextBlock, Tag("text")]
     | Annotated[DocumentBlock, Tag("document")]
@@ -220,7 +230,9 @@ Block = Annotated[
 
 def _text(content: str | Sequence[Any] | None) -> str:
     """Return the texts of blocks that somebody else than the model has written, one below the other."""
-    return content if isinstance(content, str) else "\n".join(block.text for block in content or () if hasattr(block, "text"))
+    if isinstance(content, str):
+        return content
+    return "\n".join(block.text for block in content or () if hasattr(block, "text"))
 
 
 class InputMessage(_Part):
@@ -231,11 +243,7 @@ class InputMessage(_Part):
 
     @model_validator(mode="after")
     def _has_own_blocks(self) -> InputMessage:
-        wrong = (
-            {"user": ("thinking", "redacted_thinking", "tool_use"), "assistant": ("tool_result",)}
-            .get(self.role, tuple(kind for kind in _BLOCKS if kind != "text"))
-        )
-        found = next((block.type for block in self.blocks if block.type in wrong), None)
+        found = next((block.type for block in self.blocks if block.type not in _BLOCKS_OF[self.role]), None)
         if found is not None:
             raise ValueError(f"a block of the type {found!r} belongs to no message of the role {self.role!r}")
         return self
@@ -260,9 +268,8 @@ class FunctionTool(_Part):
 
     def as_chat(self) -> dict[str, Any]:
         """Return the tool as a chat has it."""
-        told = {"name": self.name, "parameters": self.input_schema}
-        more = {"description": self.description, "strict": self.strict}
-        return {"type": "function", "function": told | {name: value for name, value in more.items() if value is not None}}
+        given = self.model_dump(exclude_none=True, exclude={"type", "input_schema"})
+        return {"type": "function", "function": given | {"parameters": self.input_schema}}
 
 
 class ServiceTool(_Part):
@@ -279,7 +286,9 @@ class OtherTool(_Part):
     @field_validator("type")
     @classmethod
     def _has_schema(cls, kind: str) -> str:
-        raise ValueError(f"expected a tool with `input_schema`, got one of the type {kind[:100]!r}. Describe it as a custom tool.")
+        raise ValueError(
+            f"expected a tool with `input_schema`, got one of the type {kind[:100]!r}. Describe it as a custom tool."
+        )
 
 
 def _tool_tag(value: Any) -> str:
@@ -374,6 +383,7 @@ class MessagesRequest(Sampling):
     service_tier: Literal["auto", "standard_only"] | None = None
     inference_geo: str | None = None
     speed: Literal["standard", "fast"] | None = None
+    thread: dict[str, Any] | None = None
     container: None = None
     mcp_servers: Annotated[list[Any], Field(max_length=0)] | None = None
 
@@ -405,6 +415,9 @@ class MessagesRequest(Sampling):
             most: the most tokens of a reply, which are fewer than `max_tokens` may ask for.
             can_think: whether the model has thoughts; asked where it may decide itself.
         """
+        if self.thread is not None:
+            told = "expected no `thread`, as this server stores nothing: send the whole conversation as `messages`"
+            raise APIError(400, told, "thread", _NO_THREADS)
         given = self.model_dump(by_alias=True, exclude_none=True, include={*Sampling.model_fields})
         tokens = min(self.max_tokens or most, most)
         given |= {

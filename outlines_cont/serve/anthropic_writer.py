@@ -39,7 +39,8 @@ class MessageWriter(Writer):
         self._blocks: list[dict[str, Any]] = []
         self._text: list[str] = []  # of the open block
         self._is_open = False
-        self._reason, self._stop = "end_turn", None
+        self._reason = "end_turn"
+        self._stop: str | int | None = None
 
     def first(self) -> Iterator[dict[str, Any]]:
         """Yield the events before any text."""

@@ -1,5 +1,5 @@
-"""`make_app`: the FastAPI application of one model: `/v1/chat/completions`, `/v1/completions`, `/v1/responses`, `/v1/messages`, `/v1/models`,
-`/health` and `/metrics`, and the inspector at `/`.
+"""`make_app`: the FastAPI application of one model: `/v1/chat/completions`, `/v1/completions`, `/v1/responses`, `/v1/messages`,
+`/v1/models`, `/health` and `/metrics`, and the inspector at `/`.
 
 A request is read and checked, and its choices become rows of the engine; when the client goes away they are cancelled within a step.
 Errors have the form of OpenAI's, below `/v1/messages` that of Anthropic's. A line of log per request has no text of it.
@@ -237,10 +237,7 @@ class Server:
         """Raise `APIError` for a request without the key, or one that is too large."""
         if self._hosts is not None:
             self._hosts.check(request)
-        key = request.headers.get("x-api-key")  # as clients of Anthropic send it
-        sent = f"Bearer {key}" if key is not None else request.headers.get("authorization", "")
-        given = sent.encode("latin-1")  # the bytes that were sent
-        if self._key is not None and request.url.path not in _OPEN and not hmac.compare_digest(given, self._key):
+        if self._key is not None and request.url.path not in _OPEN and not self._has_key(request):
             raise APIError(
                 401, "expected the key of this server as `Authorization: Bearer ...`", None, "invalid_api_key"
             )
@@ -250,6 +247,14 @@ class Server:
         most = self.limits.max_body_bytes
         if length.isdecimal() and (len(length) > _MAX_DIGITS or int(length) > most):
             raise APIError(413, f"expected at most {most} bytes, got {length[:_MAX_DIGITS]}", None, "request_too_large")
+
+    def _has_key(self, request: Request) -> bool:
+        """Return whether the key was sent as `Authorization`, or, as clients of Anthropic may send it, as `X-Api-Key`."""
+        keys = (f"Bearer {key}" for key in request.headers.getlist("x-api-key"))
+        given = (*request.headers.getlist("authorization"), *keys)
+        return any(
+            hmac.compare_digest(one.encode("latin-1"), self._key or b"") for one in given
+        )  # the bytes that were sent
 
     async def reply(self, body: AnyRequest, request: Request) -> Response:
         """Return the reply, whole or as a stream."""

@@ -191,7 +191,7 @@ def test_a_room_has_few_modules(package: str) -> None:
     for module, path in sources().items():
         if module.startswith(package) and path.name != "__init__.py":
             sizes[".".join(path.relative_to(ROOT).parent.parts)] += 1
-    assert max(sizes.values()) <= 16, sizes
+    assert max(sizes.values()) <= 18, sizes
 
 
 @pytest.mark.parametrize("package", PACKAGES)

@@ -247,7 +247,8 @@ def test_documents_and_results_of_searches_are_text(served: Running) -> None:
 def test_consecutive_messages_of_one_role_are_one(served: Running) -> None:
     apart = [{"role": "user", "content": "Rain"}, {"role": "user", "content": [{"type": "text", "text": "in Oslo?"}]}]
     one = [{"role": "user", "content": "Rain\nin Oslo?"}]
-    assert same_parts(served.post(PATH, SAID | {"messages": apart}).json()) == same_parts(served.post(PATH, SAID | {"messages": one}).json())
+    first, second = (served.post(PATH, SAID | {"messages": messages}).json() for messages in (apart, one))
+    assert same_parts(first) == same_parts(second)
 
 
 # -- thoughts ----------------------------------------------------------------------------------------------------------
@@ -274,7 +275,7 @@ def test_thoughts_are_a_block_within_their_budget(thinking: Running) -> None:
 
 def test_the_answer_has_an_eighth_of_the_tokens(thinking: Running) -> None:
     reply = thinking.post(PATH, RAIN | {"thinking": {"type": "enabled", "budget_tokens": 39}}).json()
-    thought, text = reply["content"]
+    _, text = reply["content"]
     assert reply["usage"]["output_tokens_details"]["thinking_tokens"] <= 39  # with the mark at their end
     assert text["text"]
 
@@ -353,6 +354,12 @@ def test_a_wrong_request_is_refused(served: Running, change: Any, said: str) -> 
         assert found.json().keys() == {"type", "error"}
         assert (found.json()["type"], found.json()["error"]["type"]) == ("error", "invalid_request_error")
         assert said in found.json()["error"]["message"]
+
+
+def test_a_thread_is_refused_so_that_clients_send_all_of_it(served: Running) -> None:
+    found = served.post(PATH, SAID | {"thread": {"type": "create"}})
+    assert found.status_code == 400
+    assert found.json()["error"]["details"] == {"error_code": "thread_unsupported_request", "unsupported": ["thread"]}
 
 
 def test_a_request_needs_its_most_tokens(served: Running) -> None:
