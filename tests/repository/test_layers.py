@@ -67,10 +67,11 @@ programs             <- engine policies sampling state
 control              <- engine fsm generate generation models.tokenizer policies programs samplers sampling
                         state
 pipelines            <- chat engine events fsm generate generation models.tokenizer samplers sampling state
+batches              <- pipelines
 templates            <- engine events fsm generate generation models.tokenizer policies samplers sampling state
 serve                <- chat chats continuation engine events fsm fsm.terms generate generation inspector models policies
                         samplers state
-cli                  <- chat continuation fsm fsm.automaton generate generation models outlines_cont
+cli                  <- batches chat continuation fsm fsm.automaton generate generation models outlines_cont
                         pipelines samplers sampling serve state templates
 """
 
