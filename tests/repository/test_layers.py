@@ -47,7 +47,6 @@ state                <- fsm inspector kv models.tokenizer sampling
 text_search          <- fsm fsm.automaton fsm.pattern fsm.terms
 policies             <- fsm fsm.automaton fsm.terms models.tokenizer state text_search
 engine.drawing       <- policies sampling
-adapters             <- engine.drawing fsm fsm.automaton fsm.schema fsm.tokens models.tokenizer policies
 engine.drafting      <- engine.drawing policies sampling
 drafts               <- engine.drafting engine.drawing kv policies sampling
 engine               <- engine.drafting engine.drawing kv models.tokenizer policies samplers sampling state
@@ -63,6 +62,8 @@ generate             <- drafts events fsm fsm.automaton fsm.expression fsm.schem
 continuation         <- events generate generation sampling state
 replies              <- chats events fsm generation models.tokenizer policies state streams
 chat                 <- chats events fsm generate generation replies samplers sampling state
+adapters             <- chat chats engine.drawing events fsm fsm.automaton fsm.schema fsm.tokens generate generation
+                        models.tokenizer policies replies samplers
 programs             <- engine policies sampling state
 control              <- engine fsm generate generation models.tokenizer policies programs samplers sampling
                         state
