@@ -238,7 +238,8 @@ class _ToolChoice:
     @classmethod
     def of(cls, settings: Mapping[str, Any], parameters: ModelRequestParameters) -> _ToolChoice:
         """Return the choice of a request; tools of functions are chosen by `tool_choice`, those of outputs only by a list of names."""
-        functions = {tool.name: tool for tool in parameters.declared_function_tools}
+        declared = getattr(parameters, "declared_function_tools", parameters.function_tools)  # of later versions
+        functions = {tool.name: tool for tool in declared}
         outputs = {tool.name: tool for tool in parameters.output_tools}
         chosen, must_call = settings.get("tool_choice"), not parameters.allow_text_output
         names: list[str] = [*functions, *outputs]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import gc
 import random
+import re
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -336,3 +338,10 @@ def test_what_cannot_be_read_is_refused(model: AgentModel) -> None:
         _request(model, [said.UserPromptPart(content="a")], function_tools=[wrong])
     with pytest.raises(Exception, match="fewer than 2048 tokens"):
         ai.Agent(model).run_sync("a b c d " * 1000)
+
+
+def test_the_page_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "pydantic_ai.md").read_text(encoding="utf-8")
+    (code,), (shown,) = (re.findall(rf"^```{kind}\n(.*?)^```$", page, re.DOTALL | re.MULTILINE) for kind in ("py", "output"))
+    exec(compile(code, "page", "exec"), {"__name__": "__main__"})
+    assert capsys.readouterr().out == shown

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -135,6 +137,13 @@ def test_errors_are_those_of_the_client(client: Any) -> None:
     with pytest.raises(anthropic.BadRequestError) as found:
         client.messages.create(**MESSAGE | {"tools": [{"name": "a", "input_schema": {"type": "odd"}}]})
     assert found.value.body["error"]["type"] == "invalid_request_error"
+
+
+def test_the_page_runs(served: Running, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "serve.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"^```py\n(import anthropic.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    exec(compile(code.replace("http://127.0.0.1:8000", served.url), "page", "exec"), {})
+    assert '"customer":"Ana Novak"' in capsys.readouterr().out
 
 
 def test_the_key_of_the_server() -> None:
