@@ -393,6 +393,11 @@ class MessagesRequest(Sampling):
     def _agrees(self) -> MessagesRequest:
         if self.output_format is not None and self.output_config is not None and self.output_config.format is not None:
             raise ValueError("expected one of `output_format` and `output_config/format`, got both")
+        if all(message.role != "user" for message in self.messages):
+            raise ValueError("expected `messages` with one of the user, got none")
+        last = self.messages[-1]
+        if last.role == "assistant" and any(block.type == "tool_use" for block in last.blocks):
+            raise ValueError("expected a message with a `tool_result` after the last `tool_use`, got none")
         budget = None if self.thinking is None else self.thinking.budget_tokens
         if budget is not None and self.max_tokens is not None and budget >= self.max_tokens:
             raise ValueError(f"expected `thinking/budget_tokens` below `max_tokens`, {self.max_tokens}, got {budget}")

@@ -330,6 +330,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     (_said({}), "messages/0/content/0/type"),
     (_said(CALL), "belongs to no message of the role 'user'"),
     (_said({"type": "tool_result", "tool_use_id": "a"}, role="assistant"), "belongs to no message of the role 'assistant'"),
+    (_said({"type": "text", "text": "Sure"}, role="assistant"), "one of the user"),
+    ({"messages": [*ASKED, {"role": "assistant", "content": [CALL]}]}, "`tool_result` after the last `tool_use`"),
     (_said(CALL, role="system"), "belongs to no message of the role 'system'"),
     ({"tools": [{"type": "bash_20250124", "name": "bash"}]}, "Describe it as a custom tool"),
     ({"tools": [{"name": "a"}]}, "tools/0/input_schema"),
