@@ -197,6 +197,17 @@ def test_files_that_exist_are_not_touched_unless_it_is_said(folder: Path) -> Non
     assert written(folder) == [("b", 200, {"n": 2})]
 
 
+def test_what_another_run_has_written_meanwhile_is_kept(folder: Path) -> None:
+    (folder / "in.jsonl").write_text(line("a", "/v1/messages", {}) + "\n" + line("b", "/v1/messages", {}))
+    door = application_door(echo)
+    (folder / "out.jsonl").touch()
+    late, first = run_of(folder, resume=True), run_of(folder, resume=True)
+    first.run(door, lambda tally: None)
+    with pytest.raises(OutlinesContError, match="has changed since"):
+        late.run(door, lambda tally: None)
+    assert [name for name, _, _ in written(folder)] == ["a", "b"]
+
+
 def test_many_requests_run_together_and_no_more_than_are_allowed(folder: Path) -> None:
     (folder / "in.jsonl").write_text("".join(line(str(i), "/v1/messages", {}) + "\n" for i in range(40)))
     running = most = 0
