@@ -26,6 +26,8 @@ _KINDS = {
 }
 _OF_A_SERVICE = ("web_search_", "web_fetch_", "code_execution_", "tool_search_tool_", "advisor_", "mcp_toolset")
 """The types of tools that a service runs begin with these: the model is not told of such tools."""
+_FIELDS = {"max_completion_tokens": "max_tokens", "reasoning_effort": "thinking", "stop": "stop_sequences"}
+"""The fields of Chat Completions that have another name there."""
 _NO_THREADS = "thread_unsupported_request"
 _ADAPTIVE = "medium"  # the effort of a model that decides itself how much it thinks
 _MOST_THOUGHTS = 7 / 8  # of the tokens of a reply; the answer has the rest
@@ -50,8 +52,9 @@ def error_body(error: APIError) -> dict[str, Any]:
     """Return what is sent for an error; its text names the field that is wrong, for which the protocol has no place."""
     default = "invalid_request_error" if error.status < 500 else "api_error"
     message: str = error.body["error"]["message"]
-    if error.param is not None and error.param not in message:
-        message = f"{error.param}: {message}"
+    field = _FIELDS.get(error.param or "", error.param)
+    if field is not None and field not in message:
+        message = f"{field}: {message}"
     found = {"type": _KINDS.get(error.status, default), "message": message}
     if error.code == _NO_THREADS:  # by which clients know that they have to send the whole conversation
         return {"type": "error", "error": found | {"details": {"error_code": _NO_THREADS, "unsupported": ["thread"]}}}

@@ -344,6 +344,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"thinking": {"type": "enabled", "budget_tokens": 5}}, "marks"),
     ({"output_config": {"format": {"type": "json_schema", "schema": {"type": "odd"}}}}, "output_config/format/schema"),
     ({"mcp_servers": [{"type": "url"}]}, "mcp_servers"),
+    ({"stop_sequences": [""]}, "stop"),
+    ({"stop_sequences": ["a"] * 2_000}, "stop_sequences"),
     ({"temperature": 3}, "temperature"),
 ]
 
