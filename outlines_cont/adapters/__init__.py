@@ -1,7 +1,7 @@
-"""Constraints for `model.generate` of transformers: a logits processor, and a function that lists the allowed tokens.
+"""Constraints for `model.generate` of transformers: a logits processor, and a function that lists the allowed tokens. Both follow a token
+FSM over the ids of the rows; the engine does not run.
 
-Both follow a token FSM over the ids of the rows; the engine does not run. Imports the tokenizer, `policies`, the masks of the engine, and
-`fsm`.
+`adapters.pydantic_ai`, which is imported by its name, has a model for agents of pydantic-ai, whose replies are those of `Chat`.
 """
 
 from outlines_cont.adapters.opening import logits_processor, prefix_allowed_tokens_fn

@@ -9,6 +9,9 @@ from __future__ import annotations
 import io
 import os
 import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +19,7 @@ import typer
 from outlines_cont import __version__
 from outlines_cont.cli.console import FAILED_ROWS, check_picture, demo_output, one_line_errors
 from outlines_cont.cli.options import (
+    BatchOptions,
     ChatOptions,
     DemoOptions,
     ExtractOptions,
@@ -76,6 +80,10 @@ def _has_succeeded(options: object) -> bool:
             from outlines_cont.cli.chat import talk
 
             talk(options)
+        case BatchOptions():
+            from outlines_cont.cli.batch import run_batch
+
+            return run_batch(options, lambda: _application(options))
         case ServeOptions():
             _serve(options)
         case SchemaOptions():
@@ -86,14 +94,43 @@ def _has_succeeded(options: object) -> bool:
     return True
 
 
-def _serve(options: ServeOptions) -> None:
+@contextmanager
+def _extra_serve() -> Iterator[None]:
+    """Raise `SetupError` for what the block cannot import."""
     try:
-        from outlines_cont.serve.app import run
-        from outlines_cont.serve.limits import ServerLimits
+        yield
     except ImportError as error:
         from outlines_cont.pipelines.outcome import SetupError
 
         raise SetupError(f"expected the extra `serve`, but {error}: pip install 'outlines-cont[serve]'") from error
+
+
+def _application(options: BatchOptions) -> Any:
+    """Return the application of the server that answers the requests of a batch."""
+    with _extra_serve():
+        from outlines_cont.serve.app import make_app
+        from outlines_cont.serve.limits import ServerLimits
+    from fsm import SchemaWarning
+    from outlines_cont.cli.model import load_model
+
+    warnings.simplefilter("ignore", SchemaWarning)  # of requests; `strict` makes them errors
+    model = load_model(
+        options.model,
+        options.device,
+        options.dtype,
+        fused=options.fused,
+        num_rows=min(options.at_once, 8),
+        kv_budget_bytes=options.kv_budget_bytes,
+        verbose=options.verbose,
+    )
+    limits = ServerLimits(max_requests=options.at_once, max_tokens=options.max_tokens, max_body_bytes=sys.maxsize)
+    return make_app(model, options.called, limits=limits)
+
+
+def _serve(options: ServeOptions) -> None:
+    with _extra_serve():
+        from outlines_cont.serve.app import run
+        from outlines_cont.serve.limits import ServerLimits
     from fsm import Limits
     from outlines_cont.cli.model import load_model
 
@@ -141,6 +178,8 @@ def _interrupted(options: object) -> str:
             return "Interrupted; nothing was written."
         case ProgramOptions(output=output) if output is not None:
             return f"Interrupted. {output} has only complete lines."
+        case BatchOptions(output=output):
+            return f"Interrupted. {output} has only complete lines; run the same command with --resume to continue."
         case ExtractOptions(output=output) if output is not None:
             from outlines_cont.pipelines.output import lines_path
 

@@ -272,6 +272,51 @@ class ChatOptions:
 
 
 @app.command(
+    "batch",
+    short_help="Answer the requests of a batch file of OpenAI.",
+    epilog="Example: outlines-cont batch requests.jsonl replies.jsonl --model Qwen/Qwen3-0.6B",
+)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchOptions:
+    """Answer the requests of INPUT, a batch file of OpenAI, without a server.
+
+    A line of INPUT has `custom_id`, `method` (POST), `url` (/v1/chat/completions, /v1/responses, /v1/completions, /v1/messages) and `body`.
+    Many requests run together. A line of OUTPUT has the `custom_id` and the reply, in the order in which the replies are complete; what
+    fails goes to the file of errors, and does not stop the others.
+
+    Exit status: 0 every request has a reply, 1 some request failed, 2 nothing could run (one line tells the reason), 130 interrupted.
+    """
+
+    # fmt: off
+    input: Annotated[Path, Argument(metavar="INPUT.jsonl", help="The requests.")]
+    output: Annotated[Path, Argument(metavar="OUTPUT.jsonl", help="Where to write the replies.")]
+    errors: Annotated[Path | None, Option("--errors", metavar="FILE.jsonl", show_default="OUTPUT.errors.jsonl",
+        help="Where to write the records of requests that failed; there is no such file if none does.")] = None
+    model: ModelName = None
+    name: Annotated[str | None, Option(metavar="NAME", show_default="the model, or its folder", help="The model in requests.")] = None
+    url: Annotated[str | None, Option(metavar="ADDRESS",
+        help="Send the requests to a server that runs already, with the key OUTLINES_CONT_API_KEY; no model is loaded.")] = None
+    resume: Annotated[bool, Option("--resume",
+        help="Continue OUTPUT: send the requests that have no record yet. If it does not exist, start from the beginning.")] = False
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace OUTPUT and the file of errors if they exist.")] = False
+    at_once: Annotated[int, Option(min=1, metavar="N", help="Requests that run together.")] = 64
+    max_tokens: Annotated[int, Option(min=1, metavar="N", help="The most tokens of a text; also the default.")] = 4_096
+    kv_budget_bytes: Annotated[int | None, Option(min=1, metavar="N", show_default="no limit",
+        help="The most bytes of keys and values of all requests and of the prefix cache; requests without room wait.")] = None
+    device: Device = None
+    dtype: WeightType = None
+    fused: Fused = True
+    progress: Progress = None
+    verbose: Verbose = False
+    # fmt: on
+
+    @property
+    def called(self) -> str:
+        """The name of the model in requests."""
+        return _called(self.model, self.name)
+
+
+@app.command(
     "serve",
     short_help="Serve a model by OpenAI's protocol.",
     epilog="Example: outlines-cont serve Qwen/Qwen3-0.6B --port 8000",
@@ -325,6 +370,11 @@ class ServeOptions:
     @property
     def called(self) -> str:
         """The name of the model in requests."""
-        if self.name is not None or self.model is None:
-            return self.name or "tiny"
-        return Path(self.model).name if Path(self.model).exists() else self.model
+        return _called(self.model, self.name)
+
+
+def _called(model: str | None, name: str | None) -> str:
+    """Return what requests call a model."""
+    if name is not None or model is None:
+        return name or "tiny"
+    return Path(model).name if Path(model).exists() else model

@@ -24,7 +24,7 @@ from outlines_cont.generation.thinking import Thinking
 from outlines_cont.serve.api_error import APIError, api_error
 from outlines_cont.serve.choice import Answer, Choice, echo_of
 from outlines_cont.serve.messages import conversation
-from outlines_cont.serve.requests import EFFORTS, ChatRequest, CompletionRequest
+from outlines_cont.serve.requests import ChatRequest, CompletionRequest
 from outlines_cont.state.sequence_state import SequenceState
 
 _MAX_DIGITS = 18  # of the id of a token
@@ -131,9 +131,8 @@ def _options(request: ChatRequest | CompletionRequest, most: int) -> dict[str, A
     default = request.default_tokens if isinstance(request, CompletionRequest) else most
     most = min(default, most) if wanted is None else wanted
     options: dict[str, Any] = {"max_tokens": most, "stop_token_ids": request.stop_token_ids or ()}
-    effort = request.reasoning_effort if isinstance(request, ChatRequest) else None
-    if effort is not None and effort != "none":
-        thoughts = max(int(most * EFFORTS[effort]), 1)
+    thoughts = request.num_thoughts(most) if isinstance(request, ChatRequest) else None
+    if thoughts is not None:
         options |= {"max_tokens": max(most - thoughts, 1), "thinking": Thinking(max_tokens=thoughts)}
     if request.stops:
         options |= {"stop_at": request.stops, "keep_stop": bool(request.include_stop_str_in_output)}

@@ -1,8 +1,8 @@
-"""`make_app`: the FastAPI application of one model: `/v1/chat/completions`, `/v1/completions`, `/v1/responses`, `/v1/models`, `/health` and
-`/metrics`, and the inspector at `/`.
+"""`make_app`: the FastAPI application of one model: `/v1/chat/completions`, `/v1/completions`, `/v1/responses`, `/v1/messages`,
+`/v1/models`, `/health` and `/metrics`, and the inspector at `/`.
 
 A request is read and checked, and its choices become rows of the engine; when the client goes away they are cancelled within a step.
-Errors have the form of OpenAI's. A line of log per request has no text of it.
+Errors have the form of OpenAI's, below `/v1/messages` that of Anthropic's. A line of log per request has no text of it.
 """
 
 from __future__ import annotations
@@ -31,12 +31,16 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fsm import SchemaWarning, TokenFSM
 from outlines_cont.engine.engine import engine_of
-from outlines_cont.errors import OptionError
+from outlines_cont.errors import ContextLengthError, OptionError
 from outlines_cont.generation.engine_thread import EngineThread, Reading
+from outlines_cont.generation.thinking import Thinking
 from outlines_cont.models.collector import IdleCollections
 from outlines_cont.policies.constraint import KeptConstraints, vocabulary_of_model
 from outlines_cont.policies.slow_work import JobBound
+from outlines_cont.serve import anthropic
 from outlines_cont.serve.answer import asked_chat, asked_completion
+from outlines_cont.serve.anthropic import CountRequest, MessagesErrorBody, MessagesRequest
+from outlines_cont.serve.anthropic_writer import MessageWriter
 from outlines_cont.serve.api_error import APIError, ErrorBody, advice_for, api_error
 from outlines_cont.serve.choice import Answer
 from outlines_cont.serve.constraints import Constraints, Wanted
@@ -64,11 +68,13 @@ _OPEN = ("/", "/health")  # the page has no text but its own: what it asks for n
 _OF_RESPONSES = {"max_tokens": "max_output_tokens", "reasoning_effort": "reasoning/effort", "messages": "input"}
 """The fields of Chat Completions that have another name there."""
 
-AnyRequest = ChatRequest | CompletionRequest | ResponsesRequest
+AnyRequest = ChatRequest | CompletionRequest | ResponsesRequest | MessagesRequest
 _BODIES: dict[str, type[AnyRequest]] = {
     "/v1/chat/completions": ChatRequest,
     "/v1/completions": CompletionRequest,
     "/v1/responses": ResponsesRequest,
+    anthropic.PATH: MessagesRequest,
+    f"{anthropic.PATH}/count_tokens": CountRequest,
 }
 
 
@@ -148,6 +154,16 @@ def make_app(
     @app.post("/v1/responses", responses=_REPLIES)
     async def responses(body: ResponsesRequest, request: Request) -> Response:
         return await server.reply(body, request)
+
+    others: Any = {status: {"model": MessagesErrorBody, "description": "An error"} for status in ("4XX", "5XX")}
+
+    @app.post(anthropic.PATH, responses=_REPLIES | others)
+    async def messages(body: MessagesRequest, request: Request) -> Response:
+        return await server.reply(body, request)
+
+    @app.post(f"{anthropic.PATH}/count_tokens", responses=others)
+    async def count_tokens(body: CountRequest) -> dict[str, int]:
+        return {"input_tokens": await server.count(body)}
 
     return app
 
@@ -249,7 +265,7 @@ class Server:
         if self._hosts is not None:
             self._hosts.check(request)
         if self._key is not None and request.method != "OPTIONS" and request.url.path not in _OPEN:
-            self._check_key(self._key, request.headers.get("authorization", ""))
+            self._check_key(self._key, request)
         length = request.headers.get("content-length", "")
         if request.method == "POST" and not length.isdecimal():
             raise APIError(411, "expected a request with `Content-Length`", None, "length_required")
@@ -264,10 +280,12 @@ class Server:
             )
 
     @staticmethod
-    def _check_key(key: bytes, header: str) -> None:
-        scheme, _, given = header.partition(" ")
-        sent = given.strip().encode("latin-1")  # the bytes that were sent
-        if scheme.lower() != "bearer" or not hmac.compare_digest(sent, key):
+    def _check_key(key: bytes, request: Request) -> None:
+        """Raise `APIError` unless the key was sent as `Authorization` or, as clients of Anthropic may send it, as `X-Api-Key`."""
+        pairs = [one.partition(" ") for one in request.headers.getlist("authorization")]
+        given = [rest.strip() for scheme, _, rest in pairs if scheme.lower() == "bearer"]
+        given += request.headers.getlist("x-api-key")
+        if not any(hmac.compare_digest(one.encode("latin-1"), key) for one in given):  # the bytes that were sent
             raise APIError(
                 401, "expected the key of this server as `Authorization: Bearer ...`", None, "invalid_api_key"
             )
@@ -307,6 +325,26 @@ class Server:
             self._count(answer, reading, start)
             return JSONResponse(writer.whole(found))
 
+    async def count(self, body: CountRequest) -> int:
+        """Return how many tokens the prompt of a request has, also where they are too many for the model."""
+        self.check_model(body.model)
+        with self._door.entered(1):
+            try:
+                answer, _ = await self._asked(body)
+            except APIError as error:
+                if isinstance(error.__cause__, ContextLengthError):
+                    return error.__cause__.length
+                raise
+            for stream in answer.streams:
+                stream.close()
+            return answer.counts["prompt"]
+
+    def _can_think(self) -> bool:
+        try:
+            return Thinking().marks(self.model)[1] != ""
+        except OptionError:
+            return False
+
     async def _asked(self, body: AnyRequest) -> tuple[Answer, Writer]:
         most = self.limits.max_tokens
         check_sizes(body, self.limits, self.model)
@@ -314,7 +352,10 @@ class Server:
             generator = await self._constraints.generator(Wanted.of(None, body.structured_outputs, ""))
             answer = await asked_completion(self.model, generator, body, most)
             return answer, CompletionWriter(self.model, self.name, answer, body)
-        asked = body.as_chat() if isinstance(body, ResponsesRequest) else body
+        if isinstance(body, MessagesRequest):
+            asked = body.as_chat(most, self._can_think)
+        else:
+            asked = body.as_chat() if isinstance(body, ResponsesRequest) else body
         try:
             return await self._asked_chat(body, asked, most)
         except APIError as error:
@@ -327,7 +368,7 @@ class Server:
             raise
 
     async def _asked_chat(
-        self, body: ChatRequest | ResponsesRequest, asked: ChatRequest, most: int
+        self, body: ChatRequest | ResponsesRequest | MessagesRequest, asked: ChatRequest, most: int
     ) -> tuple[Answer, Writer]:
         if asked is not body:
             check_sizes(asked, self.limits, self.model)
@@ -337,6 +378,8 @@ class Server:
         answer = await asked_chat(self.model, generator, tools, asked, most)
         if isinstance(body, ResponsesRequest):
             return answer, ResponseWriter(self.model, self.name, answer, body)
+        if isinstance(body, MessagesRequest):
+            return answer, MessageWriter(self.model, self.name, answer, body)
         return answer, ChatWriter(self.model, self.name, answer, body)
 
     async def _server_sent(
@@ -353,7 +396,7 @@ class Server:
                     yield b"".join(ready)
                     ready.clear()
                 if not reading.is_left:
-                    yield sent(writer.last()) + b"data: [DONE]\n\n"
+                    yield sent(writer.last()) + writer.end
                     is_whole = True
             except Exception as error:
                 yield b"".join([*ready, sent(writer.failed(api_error(error)))])
@@ -411,13 +454,14 @@ async def _watched(receive: Receive, leave: Callable[[], object]) -> AsyncIterat
         watching.cancel()
 
 
-def _refused(_: Request, error: APIError, headers: Mapping[str, str] | None = None) -> Response:
+def _refused(request: Request, error: APIError, headers: Mapping[str, str] | None = None) -> Response:
     found = dict(headers or {})
     if error.retry_after is not None:
         found["Retry-After"] = str(error.retry_after)
     if error.status == _NOT_ADMITTED:
         found["WWW-Authenticate"] = "Bearer"
-    return JSONResponse(error.body, error.status, found)
+    body = anthropic.error_body(error) if request.url.path.startswith(anthropic.PATH) else error.body
+    return JSONResponse(body, error.status, found)
 
 
 def _no_path(request: Request) -> APIError:

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Collection, Iterator
 from hashlib import blake2b
 
-_TELLS = ("tools", "instructions", "messages", "input", "prompt", "ids")
+_TELLS = ("tools", "instructions", "system", "messages", "input", "prompt", "ids")
 """The fields of requests that become the prompt, in the order in which chat templates write them."""
 
 

@@ -29,6 +29,7 @@ class Writer:
     """What all kinds of replies share: id, time, and the log-probabilities of tokens."""
 
     prefix: ClassVar[str]
+    end: ClassVar[bytes] = b"data: [DONE]\n\n"  # of a stream
 
     def __init__(self, model: Any, name: str, answer: Answer) -> None:
         self._tokenizer, self._answer, self._name = model.tokenizer, answer, name

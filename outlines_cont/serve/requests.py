@@ -168,6 +168,7 @@ class ChatRequest(Generation):
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     reasoning_effort: Effort | None = None
+    thinking_token_budget: int | None = Field(None, ge=1)
     chat_template_kwargs: dict[str, Any] | None = None
     continue_final_message: bool | None = None
     max_tool_calls: int | None = Field(None, ge=1)
@@ -206,6 +207,13 @@ class ChatRequest(Generation):
         named = choice if isinstance(choice, str) else choice.names
         is_one = self.parallel_tool_calls is False or (isinstance(choice, NamedFunction | NamedCustom))
         return {"tool_choice": named, "max_calls": 1 if is_one else min(self.max_tool_calls or MAX_CALLS, MAX_CALLS)}
+
+    def num_thoughts(self, most: int) -> int | None:
+        """Return the most tokens of the thoughts of a reply of `most` tokens; None for a reply without thoughts."""
+        if self.thinking_token_budget is not None:
+            return max(min(self.thinking_token_budget, most - 1), 1)
+        effort = self.reasoning_effort
+        return None if effort in (None, "none") else max(int(most * EFFORTS[effort]), 1)
 
     @property
     def custom_names(self) -> set[str]:

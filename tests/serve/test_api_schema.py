@@ -15,6 +15,7 @@ pytestmark = [pytest.mark.clients, pytest.mark.filterwarnings("ignore")]
 
 
 PATHS = ["/health", "/metrics", "/v1/models", "/v1/models/{model_id}", "/v1/chat/completions", "/v1/completions", "/v1/responses"]
+PATHS += ["/v1/messages", "/v1/messages/count_tokens"]
 
 
 @pytest.fixture(scope="module")

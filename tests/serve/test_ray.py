@@ -5,9 +5,11 @@ pip install -c constraints.txt '.[test,ray-serve]' && pytest -m slow tests/serve
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -16,6 +18,8 @@ import pytest
 from starlette.requests import Request
 
 from outlines_cont import Chat, generate, models
+from outlines_cont.batches.batch_run import BatchRun
+from outlines_cont.batches.doors import server_door
 from tests.serve.running import wait_until
 from tests.serve.test_server import ASKED, Order
 
@@ -143,3 +147,16 @@ def test_a_client_that_goes_away_frees_its_rows(served: str, stream: bool) -> No
                 client.post(f"{served}/v1/completions", json=body)
     wait_until(lambda: total("cancelled_requests_total") == before + 1, 60)
     wait_until(lambda: total("running_rows") == 0)
+
+
+def test_a_batch_file_is_answered_by_the_replicas(served: str, tmp_path: Path) -> None:
+    body = {"temperature": 0, "max_tokens": 20, "messages": ASKED}
+    urls = ["/v1/chat/completions", "/v1/messages"] * 6
+    lines = [{"custom_id": str(i), "method": "POST", "url": url, "body": body} for i, url in enumerate(urls)]
+    (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    batch = BatchRun(tmp_path / "in.jsonl", tmp_path / "out.jsonl", tmp_path / "errors.jsonl", model="tiny")
+    batch.run(server_door(served, None), lambda tally: None)
+    assert (batch.tally.rows, batch.tally.failed) == (12, 0)
+    replies = [json.loads(text)["response"]["body"] for text in (tmp_path / "out.jsonl").read_text().splitlines()]
+    texts = {reply["content"][0]["text"] if "content" in reply else reply["choices"][0]["message"]["content"] for reply in replies}
+    assert len(texts) == 1

@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 
 from benchmarks.machine import resident_mb
-from outlines_cont import continuous, generate, models, samplers
+from outlines_cont import Chat, continuous, generate, models, samplers
 from outlines_cont.policies.constraint import KeptConstraints
 from tests.serve.running import Running
 
@@ -37,16 +37,38 @@ def _expected(model: Any, prompt: str, pattern: str, seed: int) -> str:
     return str(state)[len(prompt) :]
 
 
-_WAYS = ("whole", "stream", "leave", "wrong")
+def _expected_message(model: Any, prompt: str, pattern: str, seed: int) -> str:
+    """The reply of the engine alone."""
+    generator = generate.regex(model, pattern, sampler=samplers.multinomial(top_p=0.9))
+    return str(Chat(model, rng=seed).user(prompt).assistant(generator, max_tokens=20).messages[-1]["content"])
+
+
+_WAYS = ("whole", "stream", "leave", "wrong", "message")
+
+
+async def _ask_message(client: httpx.AsyncClient, url: str, body: Any, wanted: str, rng: random.Random) -> None:
+    """Ask by the protocol of Anthropic, whole or as a stream, of which some clients go away."""
+    asked = {key: value for key, value in body.items() if key != "prompt"}
+    asked["messages"] = [{"role": "user", "content": body["prompt"]}]
+    url = url.replace("completions", "messages")
+    if rng.random() < 0.5:
+        found = (await client.post(url, json=asked)).json()
+        assert found["content"][0]["text"] == wanted
+    else:
+        async with client.stream("POST", url, json=asked | {"stream": True}) as stream:
+            lines = [line async for line in stream.aiter_lines()] if rng.random() < 0.5 else []
+        assert not lines or lines[-3] == "event: message_stop"
 
 
 async def _ask(client: httpx.AsyncClient, url: str, expected: dict[Any, str], rng: random.Random, way: str) -> None:
     """Ask once, in one way."""
-    key = rng.choice(list(expected))
+    key = rng.choice([key for key in expected if len(key) == 3])
     prompt, pattern, seed = key
     body = {"model": "tiny", "prompt": prompt, "seed": seed, "top_p": 0.9, "max_tokens": 20}
     body |= {"structured_outputs": {"regex": pattern}}
-    if way == "whole":
+    if way == "message":
+        await _ask_message(client, url, body, expected[(*key, "chat")], rng)
+    elif way == "whole":
         found = await client.post(url, json=body)
         assert found.json()["choices"][0]["text"] == expected[key]
     elif way == "wrong":
@@ -99,7 +121,8 @@ def test_clients_at_random() -> None:
     model = models.tiny()
     rng = random.Random(5)
     keys = [(prompt, pattern, seed) for prompt in _PROMPTS for pattern in _PATTERNS for seed in (1, 2)]
-    expected = {key: _expected(model, *key) for key in keys}
+    expected: dict[Any, str] = {key: _expected(model, *key) for key in keys}
+    expected |= {(*key, "chat"): _expected_message(model, *key) for key in keys}
     ways: dict[str, int] = {}
 
     async def one(client: httpx.AsyncClient, url: str, end: float, own: random.Random, way: str) -> None:
@@ -113,7 +136,7 @@ def test_clients_at_random() -> None:
         unbounded = httpx.Limits(max_connections=None, max_keepalive_connections=0)  # the server closes idle ones
         async with httpx.AsyncClient(timeout=120, limits=unbounded) as client, asyncio.TaskGroup() as group:
             for number in range(CLIENTS):
-                group.create_task(one(client, url, end, random.Random(rng.random()), _WAYS[number % 4]))
+                group.create_task(one(client, url, end, random.Random(rng.random()), _WAYS[number % len(_WAYS)]))
 
     curve: list[tuple[int, float, int]] = []
     with Running(model) as served:
