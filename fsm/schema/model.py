@@ -619,7 +619,9 @@ class _Generator(GenerateJsonSchema):
         """A URL, see `uri.py`."""
         _check_keys(schema, *_URL_KEYS.split())
         schemes = schema.get("allowed_schemes")
-        text = TextLanguage(url(None if schemes is None else tuple(schemes), lists_hosts=lists_hosts), URL)
+        is_strict = bool(schema.get("strict", self._config.config_dict.get("strict")))
+        language = url(None if schemes is None else tuple(schemes), lists_hosts=lists_hosts, is_strict=is_strict)
+        text = TextLanguage(language, URL)
         found: dict[str, Any] = {"type": "string", TEXT: text}
         if (schema.get("max_length") or MAX_URL_BYTES) < MAX_URL_BYTES:
             return self._checked(schema, "a URL with a length of its own", found)

@@ -100,7 +100,7 @@ def _runs(model: HuggingFaceModel) -> list[Call]:
 def _written(state: SequenceState) -> list[Any]:
     rows = [row for group in state.rows for row in group]
     assert all(row.error is None for row in rows)
-    assert len({row.stream for row in rows}) == len(rows)
+    assert [len({row.stream for row in group}) for group in state.rows] == [*map(len, state.rows)]
     return [(row.token_ids, row.kinds, row.finish_reason, row.stream, row.value, row.piece) for row in rows]
 
 

@@ -41,7 +41,8 @@ def branched(prompts: list[list[int] | str], model: LanguageModel) -> list[State
         for pattern in ("[0-9]{2}", "(lamps|chairs)[.]")
     )
     counts = Meter()
-    rows = [Row(source, model, first, counts=counts, ends_row=False) for (source,) in open_prompt(model, prompts, 1, 5).rows]
+    opened = [open_prompt(model, prompt, 1, seed).rows[0][0] for seed, prompt in enumerate(prompts)]
+    rows = [Row(source, model, first, counts=counts, ends_row=False) for source in opened]
     for row in rows:
         row.program = Branching(second)
     job = Job(rows, counts)

@@ -129,7 +129,7 @@ def sampler_of(pair: tuple[str, str], seed: int) -> Any:
 def start_of(model: HuggingFaceModel, pair: tuple[str, str]) -> SequenceState:
     """What the piece begins after: two prompts, with `fork` three branches of each that something was written in."""
     first = continuous(generate.text(model, sampler=samplers.multinomial(temperature=2.0)))
-    state = first(PROMPTS, max_tokens=2, rng=4)
+    state = first(PROMPTS, max_tokens=3, rng=4)
     return state.fork(3) if "fork" in pair else state
 
 
@@ -304,7 +304,7 @@ def test_a_stop_text_at_the_border_of_a_token_costs_none_before_it(prompt: str, 
     if len(str(cut)) - len(prompt) != len(before):
         return  # it was found inside what stands before, too
     assert ids[: start + at] == cut.token_ids[0, 0].tolist()
-    assert whole.logprobs[0, 0, : start + at].tolist() == pytest.approx(cut.logprobs[0, 0].tolist(), abs=1e-6)
+    assert whole.logprobs[0, 0, : start + at].tolist() == pytest.approx(cut.logprobs[0, 0].tolist(), abs=1e-6, nan_ok=True)
     assert float(cut.weights) == pytest.approx(float(whole.logprobs[0, 0, start : start + at].sum()), abs=1e-5)
     assert int(cut.cached) == start + at
 

@@ -59,8 +59,13 @@ def written(state: SequenceState) -> dict[tuple[int, int], dict[str, Any]]:
             assert row.piece is not None
             ids = row.token_ids[row.piece.start :]
             text = state.tokenizer.text_bytes(ids).decode(errors="replace")
-            logprobs = row.logprobs[row.piece.start :]
-            found[b, s] = {"text": text, "ids": [*ids], "logprobs": [*logprobs], "reason": row.finish_reason}
+            logprobs = state.logprobs[b, s, state.shape[2] - len(ids) :].tolist()  # rows are padded on the left
+            found[b, s] = {
+                "text": text,
+                "ids": [*ids],
+                "logprobs": pytest.approx(logprobs, abs=1e-6, nan_ok=True),
+                "reason": row.finish_reason,
+            }
     return found
 
 

@@ -162,10 +162,11 @@ def _uri_template() -> str:
 
 
 @lru_cache(maxsize=32)
-def url(schemes: tuple[str, ...] | None, *, lists_hosts: bool = False) -> Node:
+def url(schemes: tuple[str, ...] | None, *, lists_hosts: bool = False, is_strict: bool = False) -> Node:
     """The URLs with one of these schemes, or with any: an address with a host, then a path, a query and a fragment.
 
-    A URL of a file has no host. With `lists_hosts` a comma before the host separates hosts, so there is none. The module docstring lists
+    A URL of a file has no host. With `is_strict`, as pydantic reads one in strict mode, there are no brackets after the host, and `%` stands
+    before two digits. With `lists_hosts` a comma before the host separates hosts, so there is none. The module docstring lists
     what is left out.
     """
     hosted = schemes and nodes.words(scheme.encode() for scheme in schemes if scheme != "file")
@@ -173,10 +174,10 @@ def url(schemes: tuple[str, ...] | None, *, lists_hosts: bool = False) -> Node:
         hosted = nodes.intersection((matched(r"[a-z][a-z0-9+\-.]{0,20}"), nodes.complement(nodes.literal(b"file"))))
     forms = []
     if hosted:
-        rest = matched(f"(?:[/?]{_url_characters(1_000, 100)})?(?:#{_url_characters(200, 16)})?")
-        forms.append(nodes.sequence((hosted, nodes.literal(b"://"), _url_authority(lists_hosts), rest)))
+        rest = matched(f"(?:[/?]{_url_characters(1_000, 100, is_strict)})?(?:#{_url_characters(200, 16, is_strict)})?")
+        forms.append(nodes.sequence((hosted, nodes.literal(b"://"), _url_authority(lists_hosts, is_strict), rest)))
     if schemes is None or "file" in schemes:
-        forms.append(matched(f"file:///{_url_characters(1_000, 100)}"))
+        forms.append(matched(f"file:///{_url_characters(1_000, 100, is_strict)}"))
     return nodes.alternation(forms)
 
 
@@ -185,20 +186,27 @@ MAX_URL_BYTES = 2083
 
 
 @cache
-def _url_authority(lists_hosts: bool) -> Node:
+def _url_authority(lists_hosts: bool, is_strict: bool) -> Node:
     """An optional user, a host (a name whose last label begins with a letter, or an address) and an optional port."""
     number = matched(rf"(?:[{ALPHANUMERIC}\-_.]*\.)?\d[{ALPHANUMERIC}-]*")
     name = nodes.intersection((hostname(), nodes.complement(number)))
     signs = _SUB_DELIMS.replace(",", "") if lists_hosts else _SUB_DELIMS
-    user = matched(f"(?:(?:[{_UNRESERVED}{signs}:]{{1,64}}|(?:[{_UNRESERVED}{signs}:]|{_ENCODED}){{1,21}})@)?")
+    plain = f"[{_UNRESERVED}{signs}:]"
+    name_and_password = (
+        f"(?:{plain}{{1,64}}|(?:{plain}|{_ENCODED}){{1,21}})" if is_strict else f"[{_UNRESERVED}{signs}%:]{{1,64}}"
+    )
+    user = matched(f"(?:{name_and_password}@)?")
     port = r"0|[1-9]\d{0,3}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5]"
     host = nodes.alternation((name, matched(rf"{_IPV4}|\[{_IPV6}\]")))
     return nodes.sequence((user, host, matched(f"(?::(?:{port}))?")))
 
 
-def _url_characters(ascii_only: int, mixed: int) -> str:
+def _url_characters(ascii_only: int, mixed: int, is_strict: bool) -> str:
     """At most `ascii_only` characters of ASCII, then nothing, or a character beyond ASCII and up to `mixed` in all from there."""
     plain = f"{_UNRESERVED}{_SUB_DELIMS}:@/?"
+    if not is_strict:
+        plain = rf"{plain}%\[\]"
+        return f"[{plain}]{{0,{ascii_only}}}(?:[{_IRI_CHARACTERS}][{plain}{_IRI_CHARACTERS}]{{0,{mixed - 1}}})?"
     ascii_text = f"(?:[{plain}]{{0,{ascii_only}}}|(?:[{plain}]|{_ENCODED}){{0,{ascii_only // 3}}})"
     return f"{ascii_text}(?:[{_IRI_CHARACTERS}](?:[{plain}{_IRI_CHARACTERS}]|{_ENCODED}){{0,{mixed - 1}}})?"
 
