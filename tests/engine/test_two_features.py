@@ -129,7 +129,9 @@ def sampler_of(pair: tuple[str, str], seed: int) -> Any:
 def start_of(model: HuggingFaceModel, pair: tuple[str, str]) -> SequenceState:
     """What the piece begins after: two prompts, with `fork` three branches of each that something was written in."""
     first = continuous(generate.text(model, sampler=samplers.multinomial(temperature=2.0)))
-    state = first(PROMPTS, max_tokens=3, rng=4)
+    # What a healed prompt begins with must be worth reusing.
+    prompts = [f"{prompt} of the red" for prompt in PROMPTS] if "prefix cache" in pair else PROMPTS
+    state = first(prompts, max_tokens=2, rng=4)
     return state.fork(3) if "fork" in pair else state
 
 

@@ -165,8 +165,8 @@ def _uri_template() -> str:
 def url(schemes: tuple[str, ...] | None, *, lists_hosts: bool = False, is_strict: bool = False) -> Node:
     """The URLs with one of these schemes, or with any: an address with a host, then a path, a query and a fragment.
 
-    A URL of a file has no host. With `is_strict`, as pydantic reads one in strict mode, there are no brackets after the host, and `%` stands
-    before two digits. With `lists_hosts` a comma before the host separates hosts, so there is none. The module docstring lists
+    A URL of a file has no host. With `is_strict`, as pydantic reads one in strict mode, no brackets are after the host, and `%` is before
+    two digits. With `lists_hosts` a comma before the host separates hosts, so there is none. The module docstring lists
     what is left out.
     """
     hosted = schemes and nodes.words(scheme.encode() for scheme in schemes if scheme != "file")
