@@ -25,7 +25,7 @@ class Part(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, given: Any) -> Any:
-        if not isinstance(given, dict):
+        if not isinstance(given, dict) or None not in given.values():
             return given
         known = {*cls.model_fields, *(field.alias for field in cls.model_fields.values())}
         return {name: value for name, value in given.items() if value is not None or name not in known}
