@@ -61,7 +61,7 @@ def test_a_deterministic_model_writes_the_same_bits_whatever_else_runs(model: An
     engine = engine_of(model)
     before = engine.max_batch_tokens
     try:
-        for size in (9, 64, 4096):
+        for size in (9, 4096):
             engine.max_batch_tokens = size
             prompts = drawn.sample(PROMPTS, drawn.randint(2, len(PROMPTS)))
             expected = [wanted[prompt] for prompt in prompts]
