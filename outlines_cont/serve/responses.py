@@ -289,7 +289,7 @@ class ResponsesRequest(Sampling):
 
     def as_chat(self) -> ChatRequest:
         """Return the request of Chat Completions whose reply is the same."""
-        given = self.model_dump(exclude_none=True, include={*Sampling.model_fields})
+        given = self.model_dump(by_alias=True, exclude_none=True, include={*Sampling.model_fields})
         choice, tools, messages = self.tool_choice, self.own_tools, self._messages()
         if not messages or messages[-1]["role"] == "assistant":
             raise APIError(

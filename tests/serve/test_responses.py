@@ -256,3 +256,10 @@ def test_tools_of_a_service_are_not_told_to_the_model(served: Running) -> None:
 def test_constraints_of_this_server_apply(served: Running) -> None:
     reply = served.client.responses.create(**SAID, extra_body={"structured_outputs": {"regex": "[a-z]{7}"}})
     assert len(reply.output_text) == 7
+
+
+def test_a_schema_of_structured_outputs_is_taken_here_too(served: Running) -> None:
+    for wanted, read in (({"json": {"type": "boolean"}}, json.loads), ({"regex": "[ab]{3}"}, len), ({"choice": ["red", "blue"]}, str)):
+        reply = served.post("/v1/responses", {"model": "tiny", "input": "a", "structured_outputs": wanted})
+        assert reply.status_code == 200, reply.text
+        assert read(reply.json()["output"][-1]["content"][0]["text"]) in (True, False, 3, "red", "blue")
