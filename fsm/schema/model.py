@@ -10,7 +10,7 @@ value is accepted by `TypeAdapter(type).validate_json` (for a model: `Model.mode
 - `date`, `datetime`, `time`, `UUID`, IP addresses as pydantic reads them; a `datetime` has an offset unless it is a `NaiveDatetime`;
 - a `Decimal` is a string of plain digits, as pydantic writes it in JSON (see `decimal_text.py`); pydantic also reads JSON numbers, but
   would round them to doubles and lose their zeros, so they are not generated;
-- URLs are those that pydantic reads, with one host and in the spelling that `uri.py` describes;
+- URLs are those that pydantic reads, with one host and in the spelling that `formats.py` describes;
 - a `pattern` is narrowed to what the regex engine of pydantic matches, too, whose `\\d`, `\\w`, `\\s` include all of Unicode;
 - the tag of a tagged union is required, as pydantic requires it;
 - *checked* are validator functions, `__post_init__`, `model_post_init`, bounds of dates, stripping or changing the case of strings that
@@ -47,7 +47,7 @@ from fsm.errors import NotRegular, SchemaError, shorten
 from fsm.limits import DEFAULT_LIMITS
 from fsm.schema.keywords.formats import MAX_URL_BYTES, STRING_FORMATS, url
 from fsm.schema.keywords.keyword import KEYWORDS
-from fsm.schema.keywords.place import Place, to_decimal
+from fsm.schema.keywords.place import NUMBER_FORMATS, Place, to_decimal
 from fsm.schema.keywords.value import TEXT, VALIDATOR, TextLanguage
 from fsm.schema.scalars.number import number_node
 from fsm.schema.scalars.number_range import Bound, decimal_text, higher, lower
@@ -71,7 +71,6 @@ _NO_SCHEMA = (
 )
 _MAX_EXACT = 2**53
 _STR_OF_CONFIG = ("min_length", "max_length", "strip_whitespace", "to_lower", "to_upper")
-_NUMBER_FORMATS = frozenset({"int32", "int64", "float", "double"})
 _NO_FUNCTION = {"type": "any"}
 _HASHED = frozenset(
     [
@@ -196,7 +195,7 @@ def _replace_format(part: dict[str, Any], name: str) -> None:
     elif name == "zoneinfo" and (names := available_timezones()):
         del part["format"]
         part["enum"] = sorted(names)
-    elif name not in STRING_FORMATS and name not in _NUMBER_FORMATS:
+    elif name not in STRING_FORMATS and name not in NUMBER_FORMATS:
         raise _refuse(f"a type with the format {name!r}")
 
 
@@ -616,7 +615,7 @@ class _Generator(GenerateJsonSchema):
         return {"type": "string", TEXT: TextLanguage(node, DECIMAL)}
 
     def url_schema(self, schema: Any, *, lists_hosts: bool = False) -> dict[str, Any]:
-        """A URL, see `uri.py`."""
+        """A URL, see `formats.py`."""
         _check_keys(schema, *_URL_KEYS.split())
         schemes = schema.get("allowed_schemes")
         is_strict = bool(schema.get("strict", self._config.config_dict.get("strict")))

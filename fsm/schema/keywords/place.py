@@ -57,6 +57,14 @@ def is_number(value: object) -> bool:
 MAX_SINGLE = (2**24 - 1) * 2**104
 """The largest float of 32 bits."""
 
+NUMBER_FORMATS: dict[str, dict[str, Any]] = {
+    "int32": {"multipleOf": 1, "minimum": -(2**31), "maximum": 2**31 - 1},
+    "int64": {"multipleOf": 1, "minimum": -(2**63), "maximum": 2**63 - 1},
+    "float": {"minimum": -MAX_SINGLE, "maximum": MAX_SINGLE},
+    "double": {},  # every number of our JSON texts fits
+}
+"""The number formats of the OpenAPI registry, each as an equivalent schema of other keywords; they constrain numbers only."""
+
 
 def to_decimal(value: int | float | Decimal) -> Decimal:
     """The decimal value of a number in a schema: of a float, the decimal that Python prints."""

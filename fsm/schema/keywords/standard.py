@@ -4,7 +4,7 @@ with their negations. `pattern` and `format` of strings give a term here; automa
 `SomeMember`; `allOf`, `anyOf`, `oneOf`, `not` and `if` are negated by De Morgan's laws, by ways to fail made of their branches. Left to a
 check are the negations of `uniqueItems`, of `unevaluated...`, and of a `oneOf` of more than 8; `Document` negates references.
 
-`NUMBER_FORMATS`: formats of numbers, as other keywords; those of strings are in `formats.py`. An unknown format rejects nothing.
+Formats of numbers are in `place.py`, as other keywords, those of strings in `formats.py`. An unknown format rejects nothing.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from fsm.schema.keywords.place import (
     COUNT,
     DIVISOR,
     FLAG,
-    MAX_SINGLE,
     NAME_LISTS,
     NUMBER,
+    NUMBER_FORMATS,
     SCHEMA,
     SCHEMA_LIST,
     SCHEMA_MAP,
@@ -58,14 +58,6 @@ from fsm.schema.keywords.place import (
 from fsm.schema.keywords.resource import Resources
 from fsm.terms.characters import json_spelling
 from fsm.terms.node import Node
-
-NUMBER_FORMATS: dict[str, dict[str, Any]] = {
-    "int32": {"multipleOf": 1, "minimum": -(2**31), "maximum": 2**31 - 1},
-    "int64": {"multipleOf": 1, "minimum": -(2**63), "maximum": 2**63 - 1},
-    "float": {"minimum": -MAX_SINGLE, "maximum": MAX_SINGLE},
-    "double": {},  # every number of our JSON texts fits
-}
-"""The number formats of the OpenAPI registry, each as an equivalent schema of other keywords; they constrain numbers only."""
 
 
 def _pattern_node(pattern: str, pointer: str, limits: Limits) -> Node:
