@@ -1,27 +1,33 @@
 """`array_node`: the JSON arrays that satisfy all keywords of some places, as a term: items, counts, `contains`, `unevaluatedItems`.
 `minItems` and `maxItems` are counters, so a bound of a billion costs nothing; with `contains` (or a negated `items`) the term is a grid by
-dynamic programming: a state for each number of items and each number of matching ones, up to the bounds. Left to checks: a grid of more
-than 3,000 terms, more than 4 such keywords, and `uniqueItems`.
+dynamic programming: a state for each number of items and each number of matching ones, up to the bounds. `uniqueItems` over at most 128
+texts is a `MemberTable`, whose states are the sets of values seen. Left to checks: a grid of more than 3,000 terms, more than 4 such
+keywords, and other `uniqueItems`.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 from itertools import product
 from math import inf, prod
 
+from fsm.errors import BudgetExceeded
 from fsm.schema.context import Context
+from fsm.schema.key_minterms import few_texts
 from fsm.schema.keywords.keyword import KEYWORDS, counts_at
 from fsm.schema.keywords.place import Builder, Conjunction, Place, negated_values_of, values_of
 from fsm.schema.keywords.value import values_at
 from fsm.schema.value_check import DistinctItems, comparable
 from fsm.terms import node as nodes
-from fsm.terms.node import EMPTY, Node
+from fsm.terms.members import MemberEntry, MemberTable
+from fsm.terms.node import EMPTY, EPSILON, Node
 
 _OPEN = nodes.literal(b"[")
 _CLOSE = nodes.literal(b"]")
 _MAX_COUNTED = 3_000  # terms that `contains` may take
 _MAX_CLASSES = 4  # keywords that count items of one array
+_MAX_DIFFERENT = 128  # texts of items that an array without equal items may have and be exact
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +54,49 @@ def array_node(places: Conjunction, context: Context) -> Builder:
     most = _most_different(places, context)
     if (hi is not None and lo > hi) or lo > most:
         return EMPTY
+    owner = next((place for place, value in values_of(places, "uniqueItems") if value), None)
+    if owner is None or (hi is not None and hi <= 1):
+        return (yield from _array(places, lo, hi, context, is_open=most == inf))
+    if not any(True for _ in values_of(places, "prefixItems")) and not _counts(places):
+        item = yield _item_places(places, 0, context)
+        values = _few_values(item, context)
+        if values is not None:
+            return _of_different(values, lo, hi, context)
     node = yield from _array(places, lo, hi, context, is_open=most == inf)
-    for place, value in values_of(places, "uniqueItems"):
-        if value and (hi is None or hi > 1):
-            context.note_check(place, "uniqueItems", "an automaton cannot remember items")
-            return nodes.checked(node, DistinctItems(place.at("uniqueItems")))
-    return node
+    context.note_check(owner, "uniqueItems", "an automaton cannot remember so many items")
+    return nodes.checked(node, DistinctItems(owner.at("uniqueItems")))
+
+
+def _few_values(item: Node, context: Context) -> list[list[bytes]] | None:
+    """The texts of an item by their values, or None where there are too many, or where some need a check."""
+    if item.is_checked or not item.is_regular:
+        return None
+    arcs = context.derivatives.arcs
+    try:
+        texts = few_texts(
+            item,
+            lambda node: node.nullable,
+            lambda node: [(mask, target) for mask, target in arcs(node) if context.is_possible(target)],
+            _MAX_DIFFERENT,
+        )
+    except BudgetExceeded:
+        return None
+    if texts is None:
+        return None
+    found = dict[object, list[bytes]]()
+    for text in texts:
+        found.setdefault(comparable(json.loads(text)), []).append(text)
+    return list(found.values())
+
+
+def _of_different(values: list[list[bytes]], lo: int, hi: int | None, context: Context) -> Node:
+    """The arrays in which each of some values (given by its texts) occurs at most once."""
+    hi = None if hi is None or hi >= len(values) else hi
+    if lo > len(values):
+        return EMPTY
+    entries = tuple(MemberEntry(nodes.words(texts), EPSILON, slot) for slot, texts in enumerate(values))
+    table = MemberTable(entries, lo=lo, hi=hi, duties=0, is_ordered=False, comma=context.syntax.comma, close=_CLOSE)
+    return nodes.concat(_OPEN, table.members())
 
 
 def _most_different(places: Conjunction, context: Context) -> float:

@@ -15,7 +15,8 @@ from tests.chat.test_chat_tools import _FORMS, Stop
 from tests.chat_models import CALLING, chat_model
 
 ARRAY = {"type": "array", "items": {"enum": ["f", "g"]}, "minItems": 1, "maxItems": 2}
-CHECKED = {"type": "array", "items": {"type": "integer", "maximum": 9, "minimum": 0}, "maxItems": 3, "uniqueItems": True}
+DIGIT = {"type": "integer", "maximum": 9, "minimum": 0}
+CHECKED = {"type": "array", "prefixItems": [DIGIT], "items": DIGIT, "maxItems": 3, "uniqueItems": True}
 FORM = {"type": "object", "properties": {"name": {"enum": ["Stop", "x"]}}, "required": ["name"], "additionalProperties": False}
 DRAWN = samplers.multinomial(temperature=1.0)
 

@@ -25,7 +25,9 @@ PROMPTS, SEEDS, MAX_TOKENS = ["say th", 'a red "'], [1, 2], 12
 DRAWN = multinomial(2, temperature=1.5)
 LOOKING_BACK = multinomial(2, dry=DRY(3.0, 1.5, 1), temperature=1.5, mirostat=Mirostat(2.0, 0.6), xtc=XTC(0.06, 0.6), frequency_penalty=0.4)
 LETTERS = {i: 4.0 for i, data in enumerate(random_model().tokenizer.token_bytes) if data and (data.islower() or data == b" ")}
-UNIQUE = {"type": "array", "items": {"enum": [1, 2, 12]}, "minItems": 2, "maxItems": 3, "uniqueItems": True}
+_ITEM = {"enum": [1, 2, 12]}
+# An automaton does not count items by place and value, so that this is checked.
+UNIQUE = {"type": "array", "prefixItems": [_ITEM], "items": _ITEM, "minItems": 2, "maxItems": 3, "uniqueItems": True}
 GRAMMAR = 'start: item ("," item)*\nitem: "red" | "green" | /[0-9]+/'
 END, START = fsm.special("<end>"), fsm.special("<s>")
 Make = Callable[[HuggingFaceModel, Any], Any]

@@ -22,7 +22,7 @@ SCHEMA = {
     "type": "object",
     "properties": {
         "name": {"type": "string", "maxLength": 9},
-        "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "uniqueItems": True},
+        "tags": {"type": "array", "prefixItems": [{"enum": ["a", "b"]}], "items": {"enum": ["a", "b"]}, "uniqueItems": True},
     },
     "required": ["name", "tags"],
     "additionalProperties": False,

@@ -48,7 +48,9 @@ PAIRS = [pair for pair in combinations(FEATURES, 2) if "beam" not in pair or not
 # Seed 0 is greedy: a search, which draws nothing, and the pairs with what takes tokens back; what is drawn finds the rest.
 CASES = [(pair, 1) for pair in PAIRS if "beam" not in pair]
 CASES += [(pair, 0) for pair in PAIRS if {"beam", "ban", "stop"} & {*pair}]
-UNIQUE = {"type": "array", "items": {"enum": [1, 2, 12]}, "minItems": 2, "maxItems": 3, "uniqueItems": True}
+_ITEM = {"enum": [1, 2, 12]}
+# An automaton does not count items by place and value, so that this is checked.
+UNIQUE = {"type": "array", "prefixItems": [_ITEM], "items": _ITEM, "minItems": 2, "maxItems": 3, "uniqueItems": True}
 PATTERN = "[a-e]{1,3}( [a-e]{1,3}){0,3}(x|yes|no)"
 PROMPTS = ["the name", "a red"]
 MAX_TOKENS = 11

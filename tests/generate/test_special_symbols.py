@@ -52,7 +52,8 @@ def test_forced_text_is_that_of_sampling_without_it() -> None:
 
 def test_a_checked_value_between_special_tokens_is_written_again() -> None:
     model = random_model()
-    schema = {"type": "array", "items": {"enum": ["x", "y"]}, "minItems": 2, "maxItems": 2, "uniqueItems": True}
+    item = {"enum": ["x", "y"]}
+    schema = {"type": "array", "prefixItems": [item], "items": item, "minItems": 2, "maxItems": 2, "uniqueItems": True}
     items = fsm.json_schema(schema, whitespace="none").named("items")
     state = continuous(generate.fsm(model, END + items + START, sampler=samplers.multinomial(8)))("A", rng=2)
     assert int(state.retries.sum()) > 0

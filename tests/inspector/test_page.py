@@ -127,7 +127,8 @@ def test_what_the_constraint_allows_is_that_of_the_token_fsm(model: Any, order: 
     assert [index for index, token in enumerate(tokens) if "allowed" in token[MORE]] == list(range(row.piece.start, len(tokens)))
 
 
-DISTINCT = {"type": "array", "items": {"type": "integer", "minimum": 0, "maximum": 9}, "uniqueItems": True, "minItems": 2, "maxItems": 4}
+DIGIT = {"type": "integer", "minimum": 0, "maximum": 9}
+DISTINCT = {"type": "array", "prefixItems": [DIGIT], "items": DIGIT, "uniqueItems": True, "minItems": 2, "maxItems": 4}
 
 
 @pytest.mark.parametrize(

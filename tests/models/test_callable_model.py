@@ -249,7 +249,8 @@ def test_logits_of_all_positions_save_calls_and_ids_may_be_written_over() -> Non
 _FEW = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 _PROMPTS = st.lists(st.text("abc the name yes,é🙂\n", min_size=1, max_size=10), min_size=1, max_size=3)
-_UNIQUE = fsm.json_schema({"type": "array", "items": {"enum": ["a", "b", "yes"]}, "uniqueItems": True, "minItems": 2})
+_ITEM = {"enum": ["a", "b", "yes"]}
+_UNIQUE = fsm.json_schema({"type": "array", "prefixItems": [_ITEM], "items": _ITEM, "uniqueItems": True, "minItems": 2})
 
 
 @cache

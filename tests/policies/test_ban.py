@@ -292,6 +292,6 @@ def test_a_policy_that_returns_no_list_of_branches_is_named() -> None:
 
 
 def test_an_expression_with_checks_is_no_phrase() -> None:
-    unique = fsm.json_schema({"type": "array", "items": {"enum": [1, 2, 12]}, "uniqueItems": True})
+    unique = fsm.json_schema({"type": "array", "items": {"type": "integer"}, "uniqueItems": True})
     with pytest.raises(OptionError, match="expected an expression that its automaton decides"):
         policies.ban(unique)

@@ -19,7 +19,9 @@ from outlines_cont import continuous, generate, models, samplers
 from outlines_cont.errors import CheckFailed, OptionError
 from tests.fakes import FakeTokenizer, random_network
 
-UNIQUE = {"type": "array", "items": {"enum": [1, 2, 3, True, "a"]}, "minItems": 3, "maxItems": 5, "uniqueItems": True}
+_ITEM = {"enum": [1, 2, 3, True, "a"]}
+# An automaton does not count items by place and value, so that this is checked.
+UNIQUE = {"type": "array", "prefixItems": [_ITEM], "items": _ITEM, "minItems": 3, "maxItems": 5, "uniqueItems": True}
 
 
 class Longer:
@@ -119,7 +121,7 @@ def test_retries_are_counted_and_a_row_that_goes_back_hurts_no_other(model: Any)
 
 
 def test_what_cannot_be_written_fails_by_itself(model: Any) -> None:
-    impossible = UNIQUE | {"items": {"anyOf": [{"const": 1}, {"const": 2}]}}
+    impossible = UNIQUE | {"prefixItems": [{"enum": [1, 2]}], "items": {"anyOf": [{"const": 1}, {"const": 2}]}, "minItems": 3}
     state = continuous(generate.json(model, impossible, max_retries=6))("the name", max_tokens=100)
     error = state.rows[0][0].error
     assert isinstance(error, CheckFailed)

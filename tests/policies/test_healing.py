@@ -274,7 +274,7 @@ def test_a_state_that_is_taken_in_the_middle_begins_with_the_given_text() -> Non
 def test_a_check_may_refuse_the_token_at_the_boundary_while_a_stream_runs() -> None:
     """No new text of it was shown, so another may be drawn in its place."""
     model = scripted_model(liking(b"1", b"12", b"20", b"2", b",", b"]"))
-    schema = {"type": "array", "items": {"enum": [1, 2]}, "uniqueItems": True, "minItems": 2}
+    schema = {"type": "array", "prefixItems": [{"enum": [1, 2]}], "items": {"enum": [1, 2]}, "uniqueItems": True, "minItems": 2}
     generator = generate.json(model, schema, force=False)
     assert "".join(generator.stream("is: ", heal=True)) == str(continuous(generator)("is: ", heal=True)).removeprefix("is: ")
 

@@ -16,12 +16,20 @@ from outlines_cont.models import CallableModel
 from outlines_cont.policies import CheckedConstraint
 from tests.fakes import EOS, VOCAB_SIZE, FakeTokenizer
 
-_ITEMS = {"type": "array", "items": {"enum": [1, 2, 3]}, "minItems": 2, "maxItems": 3, "uniqueItems": True}
+_ONE = {"enum": [1, 2, 3]}
+# An automaton does not count items by place and value, so that this is checked.
+_ITEMS = {"type": "array", "prefixItems": [_ONE], "items": _ONE, "minItems": 2, "maxItems": 3, "uniqueItems": True}
+_TWO = {"enum": [1, 2]}
 _SCHEMAS: dict[str, dict[str, Any]] = {
     "items": _ITEMS,
     # Where it ends, and only there, the check fails.
     "numbers": {"type": "integer", "minimum": 1, "maximum": 130, "allOf": [{"not": {"multipleOf": n}} for n in (4, 6, 9, 15)]},
-    "nested": {"type": "array", "items": _ITEMS | {"items": {"enum": [1, 2]}, "minItems": 2, "maxItems": 2}, "minItems": 2, "maxItems": 2},
+    "nested": {
+        "type": "array",
+        "items": _ITEMS | {"prefixItems": [_TWO], "items": _TWO, "minItems": 2, "maxItems": 2},
+        "minItems": 2,
+        "maxItems": 2,
+    },
 }
 _LOGITS = torch.randn(VOCAB_SIZE, VOCAB_SIZE, generator=torch.Generator().manual_seed(5)) * 1.5
 _PROMPT = [7]

@@ -18,7 +18,9 @@ from outlines_cont.state.row import StateRow
 from tests.fakes import random_model
 from tests.oracle import next_logits
 
-UNIQUE = {"type": "array", "items": {"enum": [1, 2, 12]}, "minItems": 2, "maxItems": 3, "uniqueItems": True}
+_ITEM = {"enum": [1, 2, 12]}
+# An automaton does not count items by place and value, so that this is checked.
+UNIQUE = {"type": "array", "prefixItems": [_ITEM], "items": _ITEM, "minItems": 2, "maxItems": 3, "uniqueItems": True}
 PROMPTS = ["the name", "a", "red or blue"]
 
 
@@ -199,7 +201,7 @@ def test_tasks_stream_side_by_side_and_one_that_is_left_keeps_its_state(model: A
 
 
 def test_a_row_that_fails_says_so_in_its_last_event_and_the_others_go_on(model: Any) -> None:
-    impossible = UNIQUE | {"minItems": 3, "items": {"anyOf": [{"const": 1}, {"const": 2}]}}
+    impossible = UNIQUE | {"minItems": 3, "prefixItems": [{"enum": [1, 2]}], "items": {"anyOf": [{"const": 1}, {"const": 2}]}}
     generator = generate.json(model, impossible, max_retries=3)
     stream = continuous(generator).stream(PROMPTS[:2])
     ends = {event.batch: event for event in stream if event.finish_reason}
