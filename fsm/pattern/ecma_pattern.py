@@ -2,12 +2,13 @@ r"""`ecma_search`: regular expressions of JSON Schema's `pattern` (ECMA-262, fou
 stack makes postfix instructions (`postfix.py`), which `lookaround.search` compiles. What the `u` flag forbids is read as without it (annex
 B), but for `\A`, `\Z`, `\z` and references to groups that are not there (`\7`); `read_loosely` lists it. Properties are those of ECMA-262
 (`unicode_sets.py`). Not regular are back-references, but for those that always match the empty text (`(\1)`), and what `lookaround.py`
-refuses: `EcmaMatcher` matches these by backtracking. Inline flags but `i` and `s` are refused.
+refuses: `EcmaMatcher` matches these by backtracking. Of ECMA-262 of 2025 are the flags of a group (`(?i:...)`, `m` and `s`) and groups
+of one name in different alternatives; other inline flags are refused.
 
 Forbidden by `u` and read: a backslash before any sign (`\_`, `\i`, `\p` without braces), a lone `]`, `}` or `{`, a `-` beside a class
 escape (`[\w-.]`), a quantifier after a lookahead, and more. `\A`, `\Z` and `\z` stay errors: they are letters in ECMA-262 and anchors
-everywhere else. Two constructs are not in ECMA-262 but mean the same wherever they exist: the flags `i` and `s` (`(?i)`, to the end of the
-group) and `(?P<name>...)`.
+everywhere else. Two constructs are not in ECMA-262 but mean the same wherever they exist: flags to the end of the group (`(?i)`) and
+`(?P<name>...)`.
 Source: ECMA-262, section 22.2 (Regular Expression Objects), and its annex B.1.2.
 """
 
@@ -56,7 +57,7 @@ _LOW_SURROGATE = re.compile(r"\\u([Dd][C-Fc-f][0-9A-Fa-f]{2})")
 _NAME_ESCAPE = re.compile(r"\\u(?:\{([0-9A-Fa-f]+)\}|([0-9A-Fa-f]{4}))")
 _PROPERTY = re.compile(r"\{([^{}]*)\}")
 _GROUP = re.compile(r"\((?:\?(?::|P?<([^>=!][^>]*)>))?")
-_FLAGS = re.compile(r"\(\?([is]*)(?:-([is]+))?([:)])")
+_FLAGS = re.compile(r"\(\?([ims]*)(?:-([ims]*))?([:)])")
 _CAPTURES = re.compile(r"\\.|\[(?:\\.|[^\]\\])*\]?|(\((?:(?!\?)|\?P?<(?![=!])([^>]*)))", re.DOTALL)
 _REFERENCE = re.compile(r"\\(?:([1-9]\d*)|k<([^>]*)>)", re.ASCII)
 _OCTAL = re.compile(r"[0-3][0-7]{0,2}|[4-7][0-7]?")
@@ -164,7 +165,7 @@ class _Parser:
         self.has_marks = has_marks
         self.position = 0
         self.groups = [_Group(-1)]
-        self.names = dict[str, int]()
+        self.names = dict[str, list[_Group]]()
         self.loose = dict[str, None]()
         self.num_captures = 0
         self.num_looks = self.num_behind = 0
@@ -196,13 +197,21 @@ class _Parser:
             self.groups[-1].items = 0
             self.position += 1
         elif sign in "^$":
-            yield postfix.Assert(postfix.Anchor.TEXT_START if sign == "^" else postfix.Anchor.TEXT_END)
+            yield from self._anchor(is_start=sign == "^")
             self.groups[-1].items += 1
             self.position += 1
         elif sign == ")":
             yield from self._close_group()
         else:
             yield from self._read_atom(sign)
+
+    def _anchor(self, *, is_start: bool) -> Iterator[Instruction]:
+        """The start or the end of the text, with the flag `m` also of a line."""
+        if "m" in self.groups[-1].flags:
+            yield postfix.Character(invert(_LINE_ENDS))
+            yield postfix.Look(is_behind=is_start, is_negative=True)
+        else:
+            yield postfix.Assert(postfix.Anchor.TEXT_START if is_start else postfix.Anchor.TEXT_END)
 
     def _open_group(self) -> Iterator[Instruction]:
         start, flags = self.position, self.groups[-1].flags
@@ -228,16 +237,17 @@ class _Parser:
             self._push(_Group(start, flags=flags))
             return
         self.num_captures += 1
+        group = self.captures[self.num_captures] = _Group(start, flags=flags, number=self.num_captures)
         name = _unescaped(opening[1])
         if name is not None:
-            if not name.replace("$", "_").isidentifier() or name in self.names:
+            others = self.names.setdefault(name, [])
+            if not name.replace("$", "_").isidentifier() or not all(map(self._is_in_another_alternative, others)):
                 problem = f"group name {name!r} is not an identifier, or is taken"
                 raise _Malformed(problem, start, "Choose another name.")
-            self.names[name] = self.num_captures
+            others.append(group)
             if self.pattern.startswith("(?P", start):
                 self.loose["(?P<...>)"] = None
-        self.captures[self.num_captures] = _Group(start, flags=flags, number=self.num_captures)
-        self._push(self.captures[self.num_captures])
+        self._push(group)
         if self.has_marks:
             yield postfix.Mark(self.num_captures)
 
@@ -247,20 +257,22 @@ class _Parser:
 
     def _read_flags(self, found: re.Match[str]) -> None:
         """Read `(?i)`, which applies to the end of the group that contains it, or `(?i:`, which begins one."""
-        around = self.groups[-1]
+        around, named = self.groups[-1], found[1] + (found[2] or "")
+        if len(set(named)) < len(named):
+            raise _Malformed(f"a flag twice in {found[0]!r}", self.position, "Name each once, before or after '-'.")
         flags = (around.flags | set(found[1])) - set(found[2] or "")
         if found[3] == ":":
             self._push(_Group(self.position, flags=flags))
         else:
             around.flags = flags
-        self.loose[found[0] if found[3] == ")" else f"{found[0]}...)"] = None
+            self.loose[found[0]] = None
         self.position = found.end()
 
     def _refuse_group(self, start: int) -> None:
         if self.pattern.startswith("(?P", start):
             raise _Malformed("group syntax of Python", start, "In ECMA-262 a named group is '(?<name>...)'.")
         if re.compile(r"\(\?[a-zA-Z-]").match(self.pattern, start):
-            advice = "Only `i` and `s` are read; a line begins where '(?<![^\\n])' matches."
+            advice = "Only `i`, `m` and `s` are read."
             raise _Malformed("an inline flag that is not part of ECMA-262", start, advice)
         raise _Malformed("unknown kind of group", start, "Write '(?:...)', '(...)' or '(?<name>...)'.")
 
@@ -330,7 +342,7 @@ class _Parser:
             self._read_no_quantifier(repr(self.pattern[start : start + 2]).replace("\\\\", "\\"))
             yield from postfix.boundary(self._in_both_cases(ASCII_WORD), is_inside=self.pattern[start + 1] == "B")
         elif sign == "\\" and (reference := self._read_reference()) is not None:
-            yield reference
+            yield from reference
         elif sign == "\\":
             yield postfix.Character(self._in_both_cases(self._read_escape()))
         elif sign == ".":
@@ -340,7 +352,7 @@ class _Parser:
             yield from self._read_run()
         yield from self._read_quantifier()
 
-    def _read_reference(self) -> Instruction | None:
+    def _read_reference(self) -> tuple[Instruction, ...] | None:
         r"""Read a back-reference (`\1`, `\k<name>`); None where there is none."""
         start = self.position
         found = _REFERENCE.match(self.pattern, start)
@@ -351,14 +363,25 @@ class _Parser:
             return None
         if found[2] is not None and not self._group_names:
             return None  # without named groups, annex B reads the letter
-        number = self._group_names.get(_unescaped(found[2])) if found[1] is None else int(found[1][:9])
-        if number is None or number > len(self._captures):
+        numbers = self._group_names.get(_unescaped(found[2]), []) if found[1] is None else [int(found[1][:9])]
+        if not numbers or numbers[0] > len(self._captures):
             problem = f"a back-reference ('{found[0]}') to a group that the pattern does not have"
             raise _Malformed(problem, start, r"Correct it, or write a character by its code, as in '\x01'.")
         self.position = found.end()
-        if self._is_unset(number):
-            return postfix.Text("")
-        return postfix.Reference(number, "i" in self.groups[-1].flags)
+        ignores_case = "i" in self.groups[-1].flags
+        read = [postfix.Reference(number, ignores_case) for number in numbers if not self._is_unset(number)]
+        # Of groups with one name at most one has matched, and the others add nothing.
+        return (*(read or [postfix.Text("")]), *([postfix.Join(len(read))] if len(read) > 1 else []))
+
+    def _is_in_another_alternative(self, group: _Group) -> bool:
+        """Whether no text matches both a group that was read and one that begins here."""
+        for _ in range(_MAX_DEPTH):
+            if group.is_open or group.parent is None:
+                return False
+            if group.parent.is_open:
+                return group.alternative != group.parent.alternatives
+            group = group.parent
+        return False
 
     def _is_unset(self, number: int) -> bool:
         """Whether a group certainly has not matched where a back-reference to it stands, which therefore matches the empty text.
@@ -480,8 +503,12 @@ class _Parser:
         return [_unescaped(found[2]) for found in _CAPTURES.finditer(self.pattern) if found[1] is not None]
 
     @cached_property
-    def _group_names(self) -> dict[str | None, int]:
-        return {name: number for number, name in enumerate(self._captures, 1) if name is not None}
+    def _group_names(self) -> dict[str | None, list[int]]:
+        found = dict[str | None, list[int]]()
+        for number, name in enumerate(self._captures, 1):
+            if name is not None:
+                found.setdefault(name, []).append(number)
+        return found
 
     def _read_property(self, negated: bool) -> Ranges:
         name = _PROPERTY.match(self.pattern, self.position)

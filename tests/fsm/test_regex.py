@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from fsm import regex
 from fsm.automaton.lazy_dfa import DEAD, Automaton
 from fsm.errors import BudgetExceeded, ExpressionError, RegexSyntaxError, SchemaError, UnsupportedRegex
-from fsm.pattern.ecma_pattern import ecma_search
+from fsm.pattern.ecma_pattern import backtracking_matcher, ecma_search
 from fsm.pattern.leftmost_first import simplest
 from fsm.pattern.python_pattern import MAX_PATTERN_DEPTH, looks_outside, preferred_texts, without_last_look
 from fsm.terms import node as nodes
@@ -202,6 +202,11 @@ def test_neighbouring_loops_of_one_body_join() -> None:
         (r"^((?i)a|b)(?i:c(?-i:d))e$", ["ACde", "BCde"], ["aCDe", "acdE"]),
         ("^(?i)straße{2}$", ["STRAßEE"], ["strasse"]),
         ("^(?s).(?-s:.)(?P<n>x)$", ["\n x"], ["\n\nx"]),
+        (r"^(?im:A$.^b)", [], ["a\n"]),
+        (r"(?m:^b$)", ["b", "a\nb", "b\r", "\u2028b\u2029c"], ["ab", "b\u0085"]),
+        (r"(?m)^(?s:a.b)$(?-m:$)", ["x\na\nb"], ["a\nb\n", "a\n"]),
+        (r"^(?:(?<y>\d{4})-\d|\d-(?<y>\d{2}))$", ["2026-1", "1-26"], ["26-1"]),
+        (r"^(?<y>a)$|^b\k<y>(?<y>c)$", ["a", "bc"], ["ba", "bca"]),
         (r"^\p{ASCII}$", ["a", "~", "0"], ["é", "\u0080", "ab", ""]),
         (r"^\p{Any}$", ["a", "é", "😀"], ["", "ab"]),
         (r"^\p{Assigned}$", ["a", "é"], ["\u0378", "ab"]),
@@ -215,6 +220,22 @@ def test_ecma_search_reads_the_dialect_of_json_schema(pattern: str, found: list[
         assert spelled.accepts(json_text(text)), text
     for text in missed:
         assert not plain.accepts(text.encode("utf-8", "surrogatepass")), text
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found", "missed"),
+    [
+        (r"^(?:(?<y>a)|(?<y>b))\k<y>$", ["aa", "bb"], ["ab", "ba", "a"]),
+        (r"^(?:(?:(?<y>a)|(?<y>b))\k<y>)+$", ["aabb", "bbaa"], ["aab", "abab"]),
+        (r"^(?:(?<y>a)|(?<y>b))*\k<y>$", ["", "abb", "baa"], ["ab"]),
+        (r"^(?:(?<y>a)|c|(?<y>b)){2}\k<y>{2}$", ["cbbb", "ac", "bc"], ["cb", "abb"]),
+        (r"^(?i:(?<y>a)|(?<y>b))(?i:\k<y>)$", ["aA", "Bb"], ["aB"]),
+        (r"^(?m:^(.)\1$\n)+$", ["aa\n", "aa\nbb\n"], ["aab\n"]),
+    ],
+)
+def test_groups_of_one_name_and_flags_of_groups_are_matched_by_backtracking(pattern: str, found: list[str], missed: list[str]) -> None:
+    matcher = backtracking_matcher(pattern)
+    assert [matcher.found_in(text) for text in (*found, *missed)] == [True] * len(found) + [False] * len(missed)
 
 
 @pytest.mark.parametrize(
@@ -246,7 +267,13 @@ def test_ecma_search_reads_the_dialect_of_json_schema(pattern: str, found: list[
         (r"(a)\1", "back-reference.*not supported"),
         (r"(?<n>a)\k<n>", "back-reference.*not supported"),
         ("(?<=(?=a).)c", "lookahead inside a lookbehind.*not supported"),
-        ("(?m)a", "inline flag that is not part of ECMA-262"),
+        ("(?x)a", "inline flag that is not part of ECMA-262"),
+        ("(?-:a)", "inline flag that is not part of ECMA-262"),
+        ("(?ii:a)", "a flag twice"),
+        ("(?m-im:a)", "a flag twice"),
+        ("(?<n>a)|b(?:(?<n>c)|(?<n>d)(?<n>e))", "is taken"),
+        ("(?<n>a(?<n>b))", "is taken"),
+        (r"(?:(?<n>a)|(?<n>b))\k<n>", "back-reference.*not supported"),
         ("(?P=n)a", "syntax of Python"),
         ("a++", "nothing to repeat"),
         (r"\Aa\Z", "not part of ECMA-262"),

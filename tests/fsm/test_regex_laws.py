@@ -284,7 +284,7 @@ def loose_grow(inner: st.SearchStrategy[Part]) -> st.SearchStrategy[Part]:
 
     def flagged(args: tuple[str, Part]) -> Part:
         flags, body = args
-        return Part(f"(?{flags}:{body.loose})", f"(?{flags}:{body.python})", body.told | {f"(?{flags}:...)"})
+        return Part(f"(?{flags}:{body.loose})", f"(?{flags}:{body.python})", body.told)
 
     def from_here(args: tuple[Part, str, Part]) -> Part:
         before, flags, after = args

@@ -1,4 +1,5 @@
-r"""Compares random patterns of ECMA-262 with those of Node.js, with the flag `u`, and `i` or `s` where we write `(?i)` or `(?s)`.
+r"""Compares random patterns of ECMA-262 with those of Node.js, with the flag `u`, and `i`, `m` or `s` where we write
+`(?i)` or `(?i:...)`.
 
 What is compared: whether a pattern is one, unless it is read loosely; and text by text whether it is found, by the automaton of plain text,
 that of JSON strings, the backtracking matcher, a compiled schema (the second and the last of some), and as a key pattern in the words of
@@ -133,8 +134,8 @@ def run(seed: int, seconds: float, counts: Counts, *, count: int | None = None, 
 def compare(node: Node, seed: int, counts: Counts) -> Iterator[str]:
     """Yield the differences of one pattern."""
     random = Random(seed)
-    source, flags = pattern(random), random.choice(["u", "u", "u", "iu", "su", "isu"])
-    ours = f"(?{flags[:-1]}){source}" if len(flags) > 1 else source
+    source, flags = pattern(random), random.choice(["u", "u", "u", "u", "iu", "su", "isu", "mu", "imu"])
+    ours = source if flags == "u" else random.choice([f"(?{flags[:-1]}){source}", f"(?{flags[:-1]}:{source})"])
     texts = ["", *("".join(random.choices(_ALPHABET, k=random.choice([1, 1, 2, 2, 3, 4, 6]))) for _ in range(24))]
     expected = node.found(source, flags, texts)
     counts.patterns += 1
