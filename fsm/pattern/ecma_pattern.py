@@ -369,7 +369,9 @@ class _Parser:
             raise _Malformed(problem, start, r"Correct it, or write a character by its code, as in '\x01'.")
         self.position = found.end()
         ignores_case = "i" in self.groups[-1].flags
-        read = [postfix.Reference(number, ignores_case) for number in numbers if not self._is_unset(number)]
+        read: list[Instruction] = [
+            postfix.Reference(number, ignores_case) for number in numbers if not self._is_unset(number)
+        ]
         # Of groups with one name at most one has matched, and the others add nothing.
         return (*(read or [postfix.Text("")]), *([postfix.Join(len(read))] if len(read) > 1 else []))
 
