@@ -72,6 +72,7 @@ _NO_SCHEMA = (
 _MAX_EXACT = 2**53
 _STR_OF_CONFIG = ("min_length", "max_length", "strip_whitespace", "to_lower", "to_upper")
 _NO_FUNCTION = {"type": "any"}
+_RESTRICTIONS = frozenset({"strict", "val_json_bytes", "allow_inf_nan"})
 _HASHED = frozenset(
     [
         "float",
@@ -291,6 +292,22 @@ def _hashing(validate: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     return read
 
 
+def _configurations(schema: Any) -> list[Any]:
+    """The different configurations of classes in a core schema that restrict which scalars are read, also inside of named types."""
+    found, stack = list[Any](), [schema]
+    while stack:
+        part = stack.pop()
+        if isinstance(part, dict):
+            config = part.get("config") or {}
+            said = {key: value for key, value in config.items() if key in _RESTRICTIONS or key.startswith("str_")}
+            if part.get("type") in ("model", "dataclass") and any(said.values()) and said not in found:
+                found.append(said)
+            stack += (value for key, value in part.items() if key != "metadata")
+        elif isinstance(part, list | tuple):
+            stack += part
+    return found
+
+
 class _Generator(GenerateJsonSchema):
     """pydantic's generator of JSON schemas, stricter; `checks` and the like are collected in a subclass for each type."""
 
@@ -390,8 +407,17 @@ class _Generator(GenerateJsonSchema):
 
     def definitions_schema(self, schema: Any) -> dict[str, Any]:
         """A schema with definitions, which keys of dicts may refer to."""
-        self._definitions.update({one["ref"]: one for one in schema["definitions"]})
-        return super().definitions_schema(schema)
+        definitions = schema["definitions"]
+        self._definitions.update({one["ref"]: one for one in definitions})
+        configs = _configurations(schema)
+        if not configs or all("cls" in one for one in definitions):
+            return super().definitions_schema(schema)
+        # pydantic reads a named type by the configuration of the class around it; the definition here is one for all.
+        self.unsure.append("the configuration of a class, of a named type")
+        with self._config_wrapper_stack.push(configs[0] if len(configs) == 1 else {}):
+            super().definitions_schema(schema | {"schema": _NO_FUNCTION})
+        found: dict[str, Any] = self.generate_inner(schema["schema"])
+        return found
 
     def dict_schema(self, schema: Any) -> dict[str, Any]:
         """A dict; its keys are what pydantic reads from strings."""

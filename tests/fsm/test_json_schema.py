@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 import jsonschema
 import pydantic
 import pytest
-from typing_extensions import TypedDict
+from typing_extensions import TypeAliasType, TypedDict
 
 from fsm import BudgetExceeded, EmptyLanguage, SchemaError, json_schema, regex
 from fsm.automaton.lazy_dfa import Automaton
@@ -320,6 +320,42 @@ def test_arrays_of_few_different_values_are_exact(seed: int) -> None:
         assert all(allowed(array) for text in texts if expression.accepts(text))
         if allowed(array):
             assert any(map(expression.accepts, texts | canonical)), array
+
+
+Texts = TypeAliasType("Texts", "list[Texts] | str")  # type: ignore[misc]
+Bytes = TypeAliasType("Bytes", "dict[str, Bytes] | bytes")  # type: ignore[misc]
+
+
+class Short(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(str_max_length=2, val_json_bytes="hex")
+    texts: Texts | None = None
+    data: Bytes | None = None
+
+
+class Around(Short):
+    model_config = pydantic.ConfigDict(str_max_length=1)
+    inner: Short | None = None
+
+
+class Rooted(pydantic.RootModel[Texts]):
+    model_config = pydantic.ConfigDict(str_max_length=2)
+
+
+@pytest.mark.parametrize("annotation", [Short, list[Short], Around, Rooted, Texts], ids=str)
+def test_named_recursive_types_have_the_configuration_of_the_class_around_them(annotation: Any) -> None:
+    expression, adapter, passed = json_schema(annotation), pydantic.TypeAdapter(annotation), 0
+    for seed in range(60):
+        text = random_text(expression.node, Random(seed), 30)
+        if expression.accepts(text):
+            adapter.validate_json(text)
+            passed += 1
+    assert passed > 10
+    texts = ['{"texts":["abc"]}', '{"texts":"ab"}', '{"data":{"a":"zz"}}', '{"data":{"a":"6f"}}', '{"data":"6"}', '["ab"]', '[["abc"]]']
+    for text in (*texts, *(f"[{text}]" for text in texts)):
+        try:
+            adapter.validate_json(text)
+        except pydantic.ValidationError:
+            assert not expression.accepts(text), text
 
 
 def test_a_path_in_the_place_of_a_schema_is_told_from_one() -> None:
