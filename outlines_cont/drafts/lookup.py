@@ -294,7 +294,7 @@ class _LookupDraft:
         request, kinds = self._request, self._request.lookahead.kinds
         self._chance *= request.draft.chance(kinds[self._num_counted :])
         self._num_counted = len(kinds)
-        return request.lookahead.num_drafted < request.length and self._chance * share >= request.least_chance
+        return request.lookahead.num_drafted < request.length and self._chance * share >= request.least
 
     def _end(self, at: int) -> bool:
         """Push the token that ends a copy in place of the token at `at`, if that is probable, and allowed; return whether it was."""

@@ -20,7 +20,7 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from outlines_cont.engine.drafting.costs import chunk_width
+from outlines_cont.engine.drafting.chunk_width import chunk_width
 from outlines_cont.engine.drafting.lengths import LONGEST, Graded
 from outlines_cont.engine.drafting.row_draft import Drafter, DraftRequest, pays, set_lengths
 from outlines_cont.engine.drawing.draw_plan import DrawPlans

@@ -431,7 +431,7 @@ class Engine:
         if logits is None or lazy or calling:
             ready = [row for row in batch.rows if row.is_ready and not row.job.is_calling]
         if ready:
-            self._draw(batch, ready, logits, is_timed=has_fed and not calling)
+            self._draw(batch, ready, logits)
         else:
             batch.read_scores()
         if not (ready or has_fed or has_returned):
@@ -460,15 +460,12 @@ class Engine:
         finally:
             self._stats.forward_seconds += perf_counter() - started
 
-    def _draw(self, batch: RunningBatch, ready: list[Row], logits: torch.Tensor | None, *, is_timed: bool) -> None:
+    def _draw(self, batch: RunningBatch, ready: list[Row], logits: torch.Tensor | None) -> None:
         """Draw a token for every row that is ready; repeat without a forward for rows whose draft token was accepted."""
         started = perf_counter()
         self._draws.take(batch, ready, logits if len(ready) == len(batch.rows) else None)
-        if is_timed:
-            self._speculation.note_forward(batch.num_fed)
         while ready := [row for row in ready if row.feed.is_drafted and plan_if_drafted(row)]:
             self._draws.take_drafted(batch, ready)
-            self._speculation.note_draw()
         self._stats.sampling_seconds += perf_counter() - started
 
     def _finish_calls(self, jobs: list[Job], patience: float) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from outlines_cont.device import upload
-from outlines_cont.engine.drafting.costs import chunk_width
+from outlines_cont.engine.drafting.chunk_width import chunk_width
 from outlines_cont.engine.drafting.expected import NOTHING_EXPECTED
 from outlines_cont.engine.guidance import NegativeSequence
 from outlines_cont.engine.piece import RowStatus

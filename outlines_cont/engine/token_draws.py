@@ -3,7 +3,7 @@ a vocabulary of up to 16,384 tokens, positions behind draft tokens are part of i
 depend on the tokens of the row). Joint jobs (beam search) choose among their rows when all are ready.
 
 `Speculation`: speculative decoding in the engine: before a forward it lets drafters propose the next tokens of rows, which the forward
-feeds as well, and it measures the costs that determine the lengths of drafts. `TokenDraws` then draws each token as always, from the logits
+feeds as well. `TokenDraws` then draws each token as always, from the logits
 of the model under the mask, with the random number of the row (not by the rejection step of the literature); draft tokens are accepted up
 to the first that is not the drawn one. So drafts do not change the output, up to the rounding of wider forwards.
 
@@ -12,17 +12,16 @@ If a drafter raises, its rows go on without drafts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import islice
 from math import inf, isfinite
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from outlines_cont.engine.drafting.lengths import DraftLengths, StepCosts
+from outlines_cont.engine.drafting.lengths import DraftLengths
 from outlines_cont.engine.drafting.lookahead import Lookahead
 from outlines_cont.engine.drafting.row_draft import Drafter, DraftRequest
 from outlines_cont.engine.drawing.draw_plan import DrawPlan, DrawPlans
@@ -41,61 +40,36 @@ Column = torch.Tensor | NDArray[Any]
 
 
 class Speculation:
-    """Calls the drafters of the rows of an engine, and measures the costs by `clock`, in seconds."""
+    """Calls the drafters of the rows of an engine."""
 
-    def __init__(self, device_type: str, clock: Callable[[], float] = perf_counter) -> None:
-        self.clock = clock
-        self.lengths = DraftLengths(device_type)
+    def __init__(self, device_type: str) -> None:
+        self._lengths = DraftLengths(device_type)
         self._drafters: list[Drafter] = []
-        self._since = 0.0
 
     def draft(self, rows: Sequence[Row]) -> None:
         """Draft tokens behind the pending tokens of the rows of one forward, which begins when this returns."""
         ready = [(row, row.piece.draft) for row in rows if row.piece.draft is not None and row.can_draft]
         if ready:
-            num_pending = max(1, *(row.num_pending for row in rows))
-            num_negative = sum(row.piece.negative is not None for row in rows)
             drafters = dict.fromkeys(draft.drafter for _, draft in ready)
-            costs = {one: StepCosts(self.lengths, len(rows), num_pending, num_negative) for one in drafters}
-            requests = [DraftRequest(row, draft, costs[draft.drafter]) for row, draft in ready]
+            requests = [DraftRequest(row, draft, self._lengths.least) for row, draft in ready]
             for drafter in drafters:
                 self._draft(drafter, [request for request in requests if request.draft.drafter is drafter])
             for (row, _), request in zip(ready, requests, strict=True):
                 if request.found is not None and request.found.token_ids:
                     _begin(row, request.found)
-        self._since = self.clock()
 
     def _draft(self, drafter: Drafter, requests: Sequence[DraftRequest]) -> None:
         if drafter not in self._drafters:
             self._drafters.append(drafter)
-        record = self.lengths.record(drafter)
+        record = self._lengths.record(drafter)
         for request in requests:
             request.draft.record = record
-        started = self.clock()
         try:
             drafter.draft(requests)
         except Exception as error:
             drafter.keep(())
             for request in requests:
                 request.draft.fail(error)
-        drafted = [(request, request.found.num_drafted) for request in requests if request.found is not None]
-        drafted = [(request, count) for request, count in drafted if count]
-        # The time that a drafter takes to read a prompt first is no measure of the next draft.
-        is_usual = {request.draft.is_continued(len(request.row.token_ids), count) for request, count in drafted}
-        if is_usual == {True}:
-            record.costs.note(max(count for _, count in drafted), self.clock() - started)
-
-    def note_forward(self, num_tokens: int) -> None:
-        """Record the time of a forward of `num_tokens` tokens, padding included, and of the draw after it."""
-        self.lengths.forwards.note(num_tokens, self._lap())
-
-    def note_draw(self) -> None:
-        """Record the time of a draw without a forward."""
-        self.lengths.draws.note(self._lap())
-
-    def _lap(self) -> float:
-        before, self._since = self._since, self.clock()
-        return self._since - before
 
     def keep(self, rows: Iterable[Row]) -> None:
         """Release what drafters hold for rows that no longer run."""

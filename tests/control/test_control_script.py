@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from outlines_cont import continuous, control, generate, models, samplers
 from outlines_cont.control import fixed, fork, gen, label, log, shared, stop, text_since
-from outlines_cont.engine.drafting.lengths import StepCosts
 from outlines_cont.errors import DeadlockError, IncompleteOutput, OptionError, ReplayError, ScriptError
 from tests.engine.test_engine_loop import Planned
 from tests.fakes import FakeTokenizer, random_model, random_network, saying, scripted_model
@@ -363,9 +362,8 @@ def test_an_error_in_a_policy_of_a_piece_is_raised_where_the_script_waits_for_it
 
 @pytest.mark.parametrize("sampler", [samplers.greedy(), samplers.multinomial(temperature=1.5)])
 @pytest.mark.parametrize("draft", ["lookup", "right", "wrong"])
-def test_a_draft_of_a_piece_changes_no_text(sampler: samplers.Sampler, draft: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_draft_of_a_piece_changes_no_text(sampler: samplers.Sampler, draft: str) -> None:
     """Pieces, forks and cuts between them write what they write without a draft, and right guesses save forwards."""
-    monkeypatch.setattr(StepCosts, "width", lambda costs, *_: costs.num_pending + 8)  # else it follows from what forwards take
     model = random_model()
     written: list[list[int]] = []
 

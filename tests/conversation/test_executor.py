@@ -17,7 +17,7 @@ import torch
 
 import fsm
 from outlines_cont import BatchedExecutor, Conversation, SequenceState, Tokens, TokenSet, continuous, generate, kv_bytes, models, samplers
-from outlines_cont.engine.drafting.costs import FREE_TOKENS, OTHER_FREE_TOKENS
+from outlines_cont.engine.drafting.chunk_width import FREE_TOKENS, OTHER_FREE_TOKENS
 from outlines_cont.errors import (
     ClosedError,
     ConstraintRequired,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import fsm
 from outlines_cont import SequenceState, continuous, generate, samplers
-from outlines_cont.engine.drafting.costs import FREE_TOKENS, OTHER_FREE_TOKENS, chunk_width
+from outlines_cont.engine.drafting.chunk_width import FREE_TOKENS, OTHER_FREE_TOKENS, chunk_width
 from outlines_cont.meter import MeterBoard
 from outlines_cont.models import HuggingFaceModel, Meter
 from tests.fakes import FAMILIES, random_model

@@ -15,7 +15,6 @@ import pytest
 import torch
 
 from outlines_cont import Guidance, SequenceState, continuous, engine_of, generate, models, policies, samplers
-from outlines_cont.engine.drafting.lengths import StepCosts
 from outlines_cont.engine.guidance import guided_logits
 from outlines_cont.errors import ContextLengthError, EmptyPrompt, IncompleteOutput, InvalidLogits, KVBudgetError, OptionError, UnknownOption
 from outlines_cont.generation.options import Options
@@ -224,8 +223,8 @@ class Copied:
 def test_guessed_tokens_are_read_by_both_sequences_at_once_and_drawn_from_the_guided_law(
     constraint: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(StepCosts, "width", lambda costs, *_: costs.num_pending + 8)  # else it follows from what forwards take
     model, draw = random_model(), samplers.multinomial(temperature=1.5)
+    monkeypatch.setattr(engine_of(model)._speculation._lengths, "least", 0.1)
     made = generate.regex(model, constraint, sampler=draw) if constraint else generate.text(model, sampler=draw)
     prompts, guidance = ["the name", "a"], [GREEN, None]
     with model.meter() as plain:

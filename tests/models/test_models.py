@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 
 from outlines_cont import continuous, generate, models, samplers
 from outlines_cont.cli.__main__ import app
-from outlines_cont.engine.drafting.costs import ForwardCosts
 from outlines_cont.errors import MissingTokenizer, ModelMismatch, ModelNotFound, OptionError, TokenizerError, UnsupportedModel
 from outlines_cont.generation.prompt import open_prompt
 from outlines_cont.models import HuggingFaceModel, loading
@@ -448,11 +447,6 @@ def test_bytes_of_snapshots_are_those_of_their_tensors() -> None:
     assert state.nbytes >= sum(kv.storage.values()) >= snapshot.nbytes
     assert kv.to(torch.device("cpu"), None) is kv  # type: ignore[arg-type]
     assert state == state.to("cpu")
-
-
-def test_before_anything_was_measured_a_forward_takes_longer_the_more_it_feeds() -> None:
-    costs = ForwardCosts("cpu")
-    assert 0 < costs.seconds(1) < costs.seconds(8) < costs.seconds(64)
 
 
 @pytest.mark.parametrize(("head", "expected"), [(SimpleNamespace(weight=torch.zeros(40, 8)), 40), (SimpleNamespace(), 32), (None, 32)])

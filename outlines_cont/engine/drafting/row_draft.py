@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from fsm.errors import stacklevel_of_user
 from outlines_cont.engine.drafting.expected import Expected
-from outlines_cont.engine.drafting.lengths import LONGEST, AcceptRate, DrafterRecord, Graded, StepCosts, longest_likely
+from outlines_cont.engine.drafting.lengths import AcceptRate, DrafterRecord, Graded, longest_likely
 from outlines_cont.engine.drafting.lookahead import HINT, DraftPosition, Lookahead
 from outlines_cont.engine.drawing.drawing import Draw, Drawing, DrawInput
 from outlines_cont.errors import DraftWarning
@@ -31,10 +31,6 @@ from outlines_cont.user_code import place_of
 _EXPECTED = 0.7
 # Hints are taken where this share of them is accepted, and else every 16th time, to measure the rate again.
 _WORTH, _EVERY = 0.3, 16
-# A row drafts no tokens that are accepted more rarely than this.
-_FEW = 0.001
-# The most new tokens behind its last draft that a drafter reads for one whose time counts.
-_FEW_NEW = 4
 
 
 class DraftedRow(Protocol):
@@ -102,7 +98,6 @@ class RowDraft:
         self.record = DrafterRecord()
         self._rates: dict[Hashable, AcceptRate] = {}
         self._num_hints = 0
-        self._length = -_FEW_NEW - 1  # of the row with its last draft
         self.masks: list[TokenSet] = []
         self._positions: Sequence[DraftPosition] = ()
         self._draws: dict[int, tuple[DrawInput, Draw]] = {}  # made ahead, by the number of tokens before them
@@ -122,7 +117,8 @@ class RowDraft:
             share = self.share(one, _EXPECTED)
             for rates in (self._rates, self.record.rates):
                 rates.setdefault(one, AcceptRate(share)).note(is_accepted)
-        self.record.probing.note(is_accepted)
+        if kind is not HINT:
+            self.record.note(is_accepted)
 
     def chance(self, kinds: Sequence[Hashable]) -> float:
         """Return the probability that draft tokens of these kinds are all accepted; None is a forced one, which always is."""
@@ -133,11 +129,6 @@ class RowDraft:
         """Whether hints of policies are drafted now: where most of them are accepted, and else every 16th time."""
         self._num_hints += 1
         return self.share(HINT, _EXPECTED) > _WORTH or not self._num_hints % _EVERY
-
-    def is_continued(self, length: int, num_drafted: int) -> bool:
-        """Record a draft for a row of `length` tokens; return whether the row had few tokens that were not in the last one."""
-        new, self._length = length - self._length, length + num_drafted
-        return new <= _FEW_NEW
 
     def fail(self, error: Exception) -> None:
         """Draft no more for the row, which continues without; the first failure of a drafter issues a warning."""
@@ -158,7 +149,7 @@ class RowDraft:
         other = shallow_copy(self)
         other.memory, other.counts = self.memory.fork(), Meter()
         other._rates = {kind: copy(rate) for kind, rate in self._rates.items()}
-        other._draws, other._length = {}, -_FEW_NEW - 1
+        other._draws = {}
         return other
 
     # -- the last draft ------------------------------------------------------------------------------------------------
@@ -220,11 +211,10 @@ class DraftRequest:
 
     row: DraftedRow  # not to be changed
     draft: RowDraft  # that of the row
-    costs: StepCosts  # the costs of drafts in this step
+    least: float  # all tokens of the draft are to be accepted with at least this probability
     takes_hints: bool = False  # whether hints of policies are drafted
     found: Lookahead | None = None  # the draft, once it is begun
     length: int = 0  # how many tokens to draft; see `set_lengths`
-    least_chance: float = 0.0  # the probability from which on a further one pays, if other rows draft as many
 
     def __post_init__(self) -> None:
         self.takes_hints = self.draft.takes_hints
@@ -243,11 +233,6 @@ class DraftRequest:
         """All ids, those of the row and the draft tokens. Not to be changed."""
         return self.row.token_ids if self.found is None else self.found.context
 
-    @property
-    def width(self) -> int:
-        """How many tokens of the row are to be fed with the draft as it is."""
-        return self.row.num_pending + (0 if self.found is None else len(self.found.token_ids))
-
 
 def set_lengths(requests: Sequence[DraftRequest], shares: Sequence[float]) -> list[DraftRequest]:
     """Set how many tokens to draft for each row of a step with the same drafter, whose tokens are accepted at such rates; 0 for none.
@@ -255,24 +240,16 @@ def set_lengths(requests: Sequence[DraftRequest], shares: Sequence[float]) -> li
     Return the requests for at least one token.
     """
     wanted = [(request, share) for request, share in zip(requests, shares, strict=True) if share > 0.0]
-    if not wanted:
-        return []
-    costs, record = wanted[0][0].costs, wanted[0][0].draft.record
-    width = costs.width(record.costs, [(share, request.row.num_pending) for request, share in wanted])
-    if width:
-        record.probing.reset()
-    else:
-        length = record.probing.length(max(share for _, share in wanted), costs.probe_cost(record.costs))
-        width, costs.is_probe = costs.num_pending + length if length else 0, True
-    least_chance = 0.0 if costs.is_probe else costs.least_chance(record.costs, len(wanted))
     for request, share in wanted:
-        request.least_chance = least_chance
-        request.length = min(max(width - request.row.num_pending, 0), longest_likely(share, _FEW, LONGEST))
+        request.length = longest_likely(share, request.least)
+    if wanted and not any(request.length for request, _ in wanted) and wanted[0][0].draft.record.is_tried():
+        for request, _ in wanted:
+            request.length, request.least = 1, 0.0
     return [request for request, _ in wanted if request.length]
 
 
 def pays(requests: Sequence[DraftRequest], shares: Sequence[float]) -> bool:
-    """Return whether one more draft token of some rows pays, at these acceptance rates."""
-    costs, record = requests[0].costs, requests[0].draft.record
-    chances = [one.draft.chance(one.lookahead.kinds) * share for one, share in zip(requests, shares, strict=True)]
-    return costs.is_probe or costs.pays(record.costs, max(one.width for one in requests), chances)
+    """Return whether one more draft token of some row is probable enough, at these acceptance rates."""
+    return any(
+        one.draft.chance(one.lookahead.kinds) * share >= one.least for one, share in zip(requests, shares, strict=True)
+    )
