@@ -33,6 +33,8 @@ class Limits:
         max_enum_values: values of one `enum`.
         max_pattern_length: characters of one `pattern`.
         max_number_digits: digits of a bound or divisor without an exponent.
+        max_different: texts of the items of one array without equal items (`uniqueItems`) that its automaton remembers; with more items
+            that is checked, which is no error.
         max_work: steps of work that compiling a schema may take, 3 to 10 us each. Where keywords multiply their alternatives and it
             takes more, it is compiled again with more left to checks; `strict` refuses it immediately. 1,000 objects need about 80,000.
 
@@ -54,6 +56,7 @@ class Limits:
     max_enum_values: int = 100_000
     max_pattern_length: int = 10_000
     max_number_digits: int = 1_000
+    max_different: int = 64
     max_work: int = 120_000
 
     def __post_init__(self) -> None:

@@ -13,6 +13,7 @@ from fsm.automaton.lazy_dfa import DEAD, Automaton
 from fsm.bitmask import to_ids
 from fsm.terms import node as nodes
 from fsm.terms.derivative import Derivatives
+from fsm.terms.members import MemberTable
 from fsm.terms.node import EMPTY, Kind, Node
 
 RANDOMS = st.integers(0, 2**32 - 1).map(Random)
@@ -31,7 +32,14 @@ def _parts(node: Node) -> tuple[Node, ...]:
     """What the shortest text of a term is made of; nothing is asked of a rule that no text has come to."""
     if _is_unknown(node):
         return ()
-    return (node.args[0].expand(node.args[1]),) if node.kind is Kind.MEMBERS else nodes.children(node)
+    if node.kind is Kind.MEMBERS:
+        table, state = node.args
+        return table.parts if _has_many_states(table) else (table.expand(state),)
+    return nodes.children(node)
+
+
+def _has_many_states(table: MemberTable) -> bool:
+    return not table.is_ordered and not table.duties and len(table.entries) > 6
 
 
 class Lengths:
@@ -84,6 +92,8 @@ class Lengths:
             return min(value[child] for child in args)
         if kind is Kind.MUNCH:
             return value[args[0]] + value[args[1]] + 1  # so that leaving is shorter than staying
+        if kind is Kind.MEMBERS and _has_many_states(args[0]):
+            return _fewest(*args, value)
         if kind in (Kind.MEMBERS, Kind.CHECK, Kind.RULE):
             return value[_parts(node)[0]]
         if kind is Kind.REPEAT:
@@ -105,6 +115,23 @@ class Lengths:
             if lo <= place[rank] < hi:
                 best = min(best, word - depth + value[table.values[rank]] + after)
         return best
+
+
+def _fewest(table: MemberTable, state: tuple[int, int, int], value: dict[Node, float]) -> float:
+    """The length of the required members, and of the shortest others up to the least number; at least one."""
+    seen, count, _ = state
+    required = {entry.slot for entry in table.entries if entry.is_required}
+    costs = dict[int, float]()
+    for number, entry in enumerate(table.entries):
+        slot = -number - 1 if entry.slot is None else entry.slot
+        if slot < 0 or not seen >> slot & 1:
+            costs[slot] = min(costs.get(slot, math.inf), value[entry.key] + value[entry.value])
+    missing = [cost for slot, cost in costs.items() if slot in required]
+    more = max(table.lo - count - len(missing), not missing)
+    others = sorted(cost for slot, cost in costs.items() if slot not in required)[:more]
+    if len(others) < more:
+        return math.inf
+    return sum(missing) + sum(others) + (len(missing) + len(others) - 1) * value[table.comma] + value[table.close]
 
 
 def _search(node: Node, derivatives: Derivatives) -> float:

@@ -29,6 +29,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import reduce
 from operator import add
 from typing import Any, Literal, NamedTuple, get_args
@@ -62,6 +63,7 @@ _LIBRARIES = ("common", "lark", "python", "unicode")
 Lexer = Literal["contextual", "dynamic", "greedy"]
 MAX_CONTEXTS_PER_RULE = 8
 _HEAVY = "terminals with many alternatives, or rules that begin with one another in many ways"
+_MAX_DIFFERENT = 6
 _ADVICE = "Make it smaller, or give a larger `limits=Limits(max_work=...)`"
 
 
@@ -166,7 +168,8 @@ def _translated(text: str, grammars: Mapping[str, Expression], limits: Limits) -
     """The grammar for Lark where the text is in the dialect of llguidance, else None."""
 
     def schema(written: str) -> Expression:
-        return json_schema(written, limits=limits)
+        # The end of a terminal depends on all of its states, which are as many as sets of different items.
+        return json_schema(written, limits=replace(limits, max_different=min(limits.max_different, _MAX_DIFFERENT)))
 
     try:
         return translate(

@@ -1,8 +1,8 @@
 """`array_node`: the JSON arrays that satisfy all keywords of some places, as a term: items, counts, `contains`, `unevaluatedItems`.
 `minItems` and `maxItems` are counters, so a bound of a billion costs nothing; with `contains` (or a negated `items`) the term is a grid by
-dynamic programming: a state for each number of items and each number of matching ones, up to the bounds. `uniqueItems` over at most 128
-texts is a `MemberTable`, whose states are the sets of values seen. Left to checks: a grid of more than 3,000 terms, more than 4 such
-keywords, and other `uniqueItems`.
+dynamic programming: a state for each number of items and each number of matching ones, up to the bounds. `uniqueItems` over few texts
+(`max_different`) is a `MemberTable`, whose states are the sets of values seen. Left to checks: a grid of
+more than 3,000 terms, more than 4 such keywords, and other `uniqueItems`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,6 @@ _OPEN = nodes.literal(b"[")
 _CLOSE = nodes.literal(b"]")
 _MAX_COUNTED = 3_000  # terms that `contains` may take
 _MAX_CLASSES = 4  # keywords that count items of one array
-_MAX_DIFFERENT = 128  # texts of items that an array without equal items may have and be exact
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +76,7 @@ def _few_values(item: Node, context: Context) -> list[list[bytes]] | None:
             item,
             lambda node: node.nullable,
             lambda node: [(mask, target) for mask, target in arcs(node) if context.is_possible(target)],
-            _MAX_DIFFERENT,
+            context.document.limits.max_different,
         )
     except BudgetExceeded:
         return None

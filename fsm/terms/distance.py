@@ -1,5 +1,6 @@
 """`Distances`: estimates of the length of a shortest text of a term, by structural recursion, as heuristic of best-first searches. They
-may be too small or too large: rules, word lists, and complements count as one byte, and members of an intersection are summed.
+may be too small or too large: rules and complements count as one byte, word lists as their first word, and members of an intersection are
+summed.
 Also here: `is_unbounded`, whether texts may be of any length; it takes machines and rules as bounded, and approximates intersections.
 """
 
@@ -52,6 +53,8 @@ def is_unbounded(root: Node, known: dict[Node, bool]) -> bool:
 def _parts(node: Node) -> tuple[Node, ...]:
     if node.kind in _WHOLE:
         return node.args
+    if node.kind is Kind.MEMBERS:
+        return tuple(node.args[0].parts)
     return node.args[:2] if node.kind is Kind.MUNCH else node.args[:1] if node.kind in _FIRST else ()
 
 
@@ -62,6 +65,11 @@ def _estimate(node: Node, parts: list[int]) -> int:
         return len(node.args[0])
     if node.kind is Kind.MACHINE:
         return int(node.args[0].distance(node.args[1]))
+    if node.kind is Kind.MEMBERS:
+        return int(node.args[0].distance(node.args[1], parts))
+    if node.kind is Kind.WORDS:
+        words, lo, _, depth = node.args
+        return len(words.words[lo]) - int(depth)
     if node.kind is Kind.REPEAT:
         return int(node.args[1]) * parts[0]
     if node.kind is Kind.ALTERNATION:

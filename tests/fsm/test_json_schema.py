@@ -21,7 +21,7 @@ import pydantic
 import pytest
 from typing_extensions import TypeAliasType, TypedDict
 
-from fsm import BudgetExceeded, EmptyLanguage, SchemaError, json_schema, regex
+from fsm import BudgetExceeded, EmptyLanguage, SchemaError, grammar, json_schema, regex
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.limits import Limits
 from tests.walks import random_text
@@ -356,6 +356,24 @@ def test_named_recursive_types_have_the_configuration_of_the_class_around_them(a
             adapter.validate_json(text)
         except pydantic.ValidationError:
             assert not expression.accepts(text), text
+
+
+def test_how_many_different_items_are_remembered_is_a_limit() -> None:
+    schema = {"type": "array", "items": {"enum": [f"tag{number:02}" for number in range(60)]}, "uniqueItems": True, "minItems": 3}
+    assert not json_schema(schema).has_checks
+    assert json_schema(schema, limits=Limits(max_different=59)).has_checks
+    both = json_schema(schema) & regex(".{1,400}")  # a shortest text of it is found among 60 ** 3
+    assert not both.is_empty()
+    assert both.accepts('["tag00","tag07","tag59"]')
+    assert not both.accepts('["tag00","tag07","tag07"]')
+
+
+def test_an_array_of_different_items_in_a_grammar_is_checked_so_that_its_end_is_found() -> None:
+    schema = {"type": "array", "items": {"enum": [f"tag{number}" for number in range(16)]}, "uniqueItems": True}
+    expression = grammar(f"start: /[a-z]+/ items /[0-9]+/\nitems: %json {json.dumps(schema)}\n%ignore / /")
+    assert expression.has_checks
+    assert expression.accepts('x ["tag1","tag2"] 12')
+    assert not expression.accepts('x ["tag1","tag1"] 12')
 
 
 def test_a_path_in_the_place_of_a_schema_is_told_from_one() -> None:
