@@ -21,10 +21,10 @@ from outlines_cont.generation.options import Options
 from outlines_cont.generation.prompt import open_prompt
 from outlines_cont.generation.stream import StateStream
 from outlines_cont.generation.thinking import Thinking
-from outlines_cont.serve.api_error import APIError, api_error
-from outlines_cont.serve.choice import Answer, Choice, echo_of
-from outlines_cont.serve.messages import conversation
-from outlines_cont.serve.requests import ChatRequest, CompletionRequest
+from outlines_cont.serve.protocols.api_error import APIError, api_error
+from outlines_cont.serve.protocols.choice import Answer, Choice, echo_of
+from outlines_cont.serve.protocols.messages import conversation
+from outlines_cont.serve.protocols.requests import ChatRequest, CompletionRequest
 from outlines_cont.state.sequence_state import SequenceState
 
 _MAX_DIGITS = 18  # of the id of a token

@@ -37,20 +37,20 @@ from outlines_cont.generation.thinking import Thinking
 from outlines_cont.models.collector import IdleCollections
 from outlines_cont.policies.constraint import KeptConstraints, vocabulary_of_model
 from outlines_cont.policies.slow_work import JobBound
-from outlines_cont.serve import anthropic
 from outlines_cont.serve.answer import asked_chat, asked_completion
-from outlines_cont.serve.anthropic import CountRequest, MessagesErrorBody, MessagesRequest
-from outlines_cont.serve.anthropic_writer import MessageWriter
-from outlines_cont.serve.api_error import APIError, ErrorBody, advice_for, api_error
-from outlines_cont.serve.choice import Answer
 from outlines_cont.serve.constraints import Constraints, Wanted
 from outlines_cont.serve.limits import CacheShares, Door, ServerLimits, check_sizes
 from outlines_cont.serve.live import live_router
 from outlines_cont.serve.metrics import Metrics
-from outlines_cont.serve.replies import ChatWriter, CompletionWriter, Writer, sent
-from outlines_cont.serve.requests import ChatRequest, CompletionRequest
-from outlines_cont.serve.response_writer import ResponseWriter
-from outlines_cont.serve.responses import ResponsesRequest
+from outlines_cont.serve.protocols import anthropic
+from outlines_cont.serve.protocols.anthropic import CountRequest, MessagesErrorBody, MessagesRequest
+from outlines_cont.serve.protocols.anthropic_writer import MessageWriter
+from outlines_cont.serve.protocols.api_error import APIError, ErrorBody, advice_for, api_error
+from outlines_cont.serve.protocols.choice import Answer
+from outlines_cont.serve.protocols.replies import ChatWriter, CompletionWriter, Writer, sent
+from outlines_cont.serve.protocols.requests import ChatRequest, CompletionRequest
+from outlines_cont.serve.protocols.response_writer import ResponseWriter
+from outlines_cont.serve.protocols.responses import ResponsesRequest
 
 log = logging.getLogger("outlines_cont.serve")
 _SWITCH_SECONDS = 0.001  # for which a thread that compiles or makes masks holds up a forward

@@ -22,9 +22,9 @@ from outlines_cont.chats.tool import Tool
 from outlines_cont.device import trimmer
 from outlines_cont.generate import Generator
 from outlines_cont.policies.constraint import expression_bytes
-from outlines_cont.serve.api_error import APIError, api_error
-from outlines_cont.serve.requests import ResponseFormat, StructuredOutputs
-from outlines_cont.serve.tools import CustomTool, FunctionTool
+from outlines_cont.serve.protocols.api_error import APIError, api_error
+from outlines_cont.serve.protocols.requests import ResponseFormat, StructuredOutputs
+from outlines_cont.serve.protocols.tools import CustomTool, FunctionTool
 
 _THREADS = 4
 _IS_GBNF = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)

@@ -15,10 +15,10 @@ from typing import Any, Self
 
 from fsm import Limits, TokenFSM
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.serve.api_error import APIError
-from outlines_cont.serve.messages import CustomCall
-from outlines_cont.serve.requests import ChatRequest, CompletionRequest, Generation, Sampling
-from outlines_cont.serve.responses import ResponsesRequest
+from outlines_cont.serve.protocols.api_error import APIError
+from outlines_cont.serve.protocols.messages import CustomCall
+from outlines_cont.serve.protocols.requests import ChatRequest, CompletionRequest, Generation, Sampling
+from outlines_cont.serve.protocols.responses import ResponsesRequest
 
 _CACHE_BYTES = 1 << 30  # where the model keeps no prefixes
 _CHARACTERS_PER_TOKEN = 8

@@ -29,10 +29,10 @@ from outlines_cont.generation.options import Options
 from outlines_cont.generation.prompt import open_prompt
 from outlines_cont.generation.stream import StateStream
 from outlines_cont.inspector.page import page
-from outlines_cont.serve.api_error import APIError, api_error
 from outlines_cont.serve.constraints import Constraints, Wanted
 from outlines_cont.serve.limits import Door, ServerLimits, check_phrases, check_prompt
-from outlines_cont.serve.messages import Body, Strict
+from outlines_cont.serve.protocols.api_error import APIError, api_error
+from outlines_cont.serve.protocols.messages import Body, Strict
 from outlines_cont.state.inspection import inspection, name_of
 from outlines_cont.state.row import FORCED, StateRow, WrittenPiece
 from outlines_cont.state.sequence_state import SequenceState, kv_bytes

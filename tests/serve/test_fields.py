@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 import fsm
 from outlines_cont import models
-from outlines_cont.serve.api_error import in_words_of_http
+from outlines_cont.serve.protocols.api_error import in_words_of_http
 from tests.chat_models import PLAIN, chat_model
 from tests.serve.running import Running
 from tests.serve.test_server import ASKED, OTHER, WEATHER, Order, _chunks

@@ -395,7 +395,7 @@ def test_errors_have_the_form_of_the_protocol_wherever_they_arise() -> None:
 
 
 def test_a_stream_that_fails_ends_with_an_error(served: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    from outlines_cont.serve.anthropic_writer import MessageWriter
+    from outlines_cont.serve.protocols.anthropic_writer import MessageWriter
 
     def fail(*_: Any) -> Any:
         raise RuntimeError("of the test")

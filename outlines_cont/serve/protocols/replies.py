@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from outlines_cont.events.event import Alternatives, OpenCall, StreamEvent
-from outlines_cont.serve.api_error import APIError
-from outlines_cont.serve.choice import Answer, Choice, Echo, all_events
-from outlines_cont.serve.requests import ChatRequest, CompletionRequest
+from outlines_cont.serve.protocols.api_error import APIError
+from outlines_cont.serve.protocols.choice import Answer, Choice, Echo, all_events
+from outlines_cont.serve.protocols.requests import ChatRequest, CompletionRequest
 
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _LEAST = -9999.0  # in place of minus infinity, which JSON lacks

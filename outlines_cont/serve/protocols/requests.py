@@ -8,8 +8,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, Json, model_validator
 
-from outlines_cont.serve.messages import Body, Message, Strict, invalid
-from outlines_cont.serve.tools import NamedCustom, NamedFunction, Tool, ToolChoice
+from outlines_cont.serve.protocols.messages import Body, Message, Strict, invalid
+from outlines_cont.serve.protocols.tools import NamedCustom, NamedFunction, Tool, ToolChoice
 
 EFFORTS = {"minimal": 1 / 8, "low": 1 / 4, "medium": 1 / 2, "high": 3 / 4, "xhigh": 7 / 8}
 """Which part of the tokens of a reply its thoughts take at most, by `reasoning_effort`."""
