@@ -105,10 +105,10 @@ class _Compilation:
 
 
 class Constraints:
-    """Compiles and keeps the generators and the tools of one model."""
+    """Compiles and keeps the generators and the tools of one model; what is over `max_bytes` goes when the next has been made."""
 
     def __init__(self, model: Any, limits: Limits, max_bytes: int = 256 << 20) -> None:
-        self._model, self._limits, self._text, self._max_bytes = model, limits, generate.text(model), max_bytes
+        self._model, self._limits, self._text, self.max_bytes = model, limits, generate.text(model), max_bytes
         self._reset()
         reset_in_child(self._reset)
 
@@ -161,7 +161,7 @@ class Constraints:
         sizes = {key: self._term_bytes[key] + _nbytes(found.done) for key, found in self._found.items()}
         total = sum(sizes.values())
         for oldest in [*self._found][:-1]:
-            if total <= self._max_bytes:
+            if total <= self.max_bytes:
                 return
             if self._found[oldest].done.done():
                 del self._found[oldest]

@@ -124,7 +124,7 @@ def test_kept_constraints_are_bounded_in_bytes() -> None:
         assert kept.max_bytes == shares.constraints // 2
         assert kept.nbytes <= kept.max_bytes
         assert 1 < len(kept) < 20
-        found = app_of(served)._constraints._found
+        found = app_of(served).models.first.constraints._found
         assert 1 < len(found) < 20
         assert all(isinstance(one.done.result(), Generator) for one in found.values())
         assert model.prefix_cache.max_bytes == shares.prefixes

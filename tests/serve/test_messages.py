@@ -389,7 +389,7 @@ def test_errors_have_the_form_of_the_protocol_wherever_they_arise() -> None:
         assert kind(f"{PATH}/batches", {}) == (404, "not_found_error")
         assert served.send(PATH, "{").json()["type"] == "error"
         assert served.post(CHAT, {}, **no_key).json().keys() == {"error"}
-        door = served._server.config.app.state.server._door  # type: ignore[union-attr]
+        door = served._server.config.app.state.server.door  # type: ignore[union-attr]
         with door.entered(1):
             assert kind(PATH, SAID) == (429, "rate_limit_error")
 
