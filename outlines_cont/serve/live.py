@@ -101,8 +101,9 @@ def live_router(models: ModelList[Any], limits: ServerLimits, door: Door, *, has
         with ExitStack() as stack:
             stack.enter_context(door.entered(1))
             served = await models.get(name)
-            runs = kept.setdefault(name, LiveRuns(served.model, limits))
-            runs.max_bytes, constraints = served.state_bytes, served.constraints
+            runs = kept.setdefault(name, LiveRuns(served.model, limits, served.state_bytes))
+            runs.max_bytes = served.state_bytes  # which is less since another model was opened
+            constraints = served.constraints
             try:
                 check_prompt("prompt", [body.prompt or ""], limits, served.model)
                 for i, step in enumerate(body.steps):
@@ -153,8 +154,8 @@ def _event(value: dict[str, Any]) -> bytes:
 class LiveRuns:
     """Runs chains for pages, and keeps the states that they have written, of `max_bytes` at most."""
 
-    def __init__(self, model: Any, limits: ServerLimits) -> None:
-        self._model, self._limits, self.max_bytes = model, limits, 0
+    def __init__(self, model: Any, limits: ServerLimits, max_bytes: int) -> None:
+        self._model, self._limits, self.max_bytes = model, limits, max_bytes
         self._states: OrderedDict[str, SequenceState] = OrderedDict()
 
     async def news(self, body: RunRequest, generators: Sequence[Generator | None]) -> AsyncIterator[dict[str, Any]]:

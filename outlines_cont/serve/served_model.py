@@ -96,6 +96,9 @@ class ServedModel:
         except APIError as error:
             if isinstance(body, ResponsesRequest):
                 error.param = _OF_RESPONSES.get(error.param or "", error.param)
+            elif isinstance(body, ChatRequest) and body.functions and (error.param or "").startswith("tools"):
+                place = (error.param or "").removeprefix("tools")
+                error.param = f"functions{place.replace('#/function/', '#/', 1)}"
             elif (
                 error.param == "max_tokens" and isinstance(body, ChatRequest) and body.max_completion_tokens is not None
             ):
