@@ -206,9 +206,8 @@ def _nbytes(found: asyncio.Future[Any]) -> int:
     """Return about how many bytes the constraint of a generator takes now; what is not made yet takes none."""
     if not found.done() or found.cancelled() or found.exception() is not None:
         return 0
-    constraint = getattr(found.result(), "constraint", None)
-    nbytes: int = getattr(getattr(constraint, "constraint", constraint), "nbytes", 0)  # without its checks
-    return nbytes
+    made = found.result()
+    return made.nbytes if isinstance(made, Generator) else 0
 
 
 def _check_strict(expression: Expression, strict: bool) -> None:

@@ -143,8 +143,7 @@ async def asked_chat(
             variables = request.chat_template_kwargs
             chat = Chat(model, rng=request.seed, tools=tools if calls else (), template_variables=variables)
         with _errors_of("messages"):
-            for message in conversation(request.messages):
-                chat = chat.message(message)
+            chat = chat.add(conversation(request.messages))
             num_prompt = chat.state.shape[2]
             chats = [chat, *chat.fork(count, feed=False)[1:]]  # the first is what it would be alone
         with _errors_of():
