@@ -19,7 +19,7 @@ from outlines_cont.generation.thinking import head_of, template_marks
 from outlines_cont.pipelines import prompt_template
 from outlines_cont.pipelines.prompt_template import PromptTemplate
 from outlines_cont.policies.constraint import KeptConstraints
-from tests.fakes import random_model
+from tests.fakes import fresh_model
 
 _TEMPLATE = "{%- for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
 
@@ -69,7 +69,7 @@ def test_facts_about_templates_are_kept_by_their_bytes(monkeypatch: pytest.Monke
 
 
 def test_generators_are_kept_by_their_bytes() -> None:
-    model = random_model()
+    model = fresh_model()
     KeptConstraints.of(model).max_bytes = 200_000
     first = generate.made_once(model, partial(generate.regex, pattern="a0"))
     for number in range(60):
