@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial as partial_call
@@ -165,6 +165,18 @@ class Chat(Immutable):
         Raises:
             ChatError: it has no `role` or an unknown one, or its content is neither a text nor a list of parts.
         """
+        return self.add([message])
+
+    def add(self, messages: Iterable[Mapping[str, Any]]) -> Self:
+        """Return the conversation with several messages, each as of `message`. Cost: linear, where a call for each is quadratic.
+
+        Raises:
+            ChatError: as `message`, for the first that is wrong.
+        """
+        return self._copy_with(turns=(*self._turns, *map(self._turn_of, messages)))
+
+    def _turn_of(self, message: Mapping[str, Any]) -> Turn:
+        """Return a message as a turn; raise `ChatError` for one that is wrong."""
         if isinstance(message, Mapping) and isinstance(message.get("content"), Tokens):
             raise ChatError(
                 "expected a text as the content of a message, got `Tokens`: messages are encoded as plain text. Control tokens are written "
@@ -175,7 +187,7 @@ class Chat(Immutable):
         check_role(checked["role"], self.template)
         content = message.get("content")
         text = content if isinstance(content, str) and set(message) <= {"role", "content"} else None
-        return self._copy_with(turns=(*self._turns, Turn(checked, text)))
+        return Turn(checked, text)
 
     def tool(self, result: Any) -> Self:
         """Return the conversation with the result of the first call without a result; any other value than a text is written as JSON.

@@ -42,7 +42,14 @@ from outlines_cont.generation.stream import StateStream
 from outlines_cont.generation.thinking import Thinking
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import TokenSet
-from outlines_cont.policies.constraint import MAX_REJECTIONS, MAX_RETRIES, CheckedConstraint, Constraint, EndMode
+from outlines_cont.policies.constraint import (
+    MAX_REJECTIONS,
+    MAX_RETRIES,
+    CheckedConstraint,
+    Constraint,
+    EndMode,
+    KeptConstraints,
+)
 from outlines_cont.policies.policy import Policy
 from outlines_cont.samplers import BeamSearch, Greedy, Multinomial, greedy
 from outlines_cont.sampling.params import Sampler
@@ -61,8 +68,8 @@ ENDS: dict[str, EndMode] = {
 }
 """How the texts of each kind of generator end by default; see `regex`. Patterns and grammars may often go on where they may end."""
 
-_NUM_GENERATORS = 64
 _making = threading.Lock()
+_GENERATOR_BYTES = 2_000
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -86,6 +93,12 @@ class Generator(PieceMaker):
 
     # `dataclasses.replace` does not copy it: a changed generator is no longer the result of that call.
     made_by: tuple[str, tuple[Any, ...], dict[str, Any]] | None = field(init=False, default=None, repr=False)
+
+    @property
+    def nbytes(self) -> int:
+        """About how many bytes it takes besides the model: those of its constraint, which are more with each use, and of its source."""
+        constraint = getattr(self.constraint, "constraint", self.constraint)  # without its checks
+        return _GENERATOR_BYTES + 2 * len(self.source) + getattr(constraint, "nbytes", 0)
 
     def __str__(self) -> str:
         """The call that makes it, without its other options: `generate.regex(<HuggingFaceModel ...>, '[a-z]+', sampler=greedy())`."""
@@ -709,7 +722,9 @@ def maker_of(options: Mapping[str, Any], *, force: bool, end: EndMode | None = N
 
 
 def made_once(model: LanguageModel, make: partial[Generator]) -> Generator:
-    """Return `make(model)`; equal calls, as in a loop or for many rows, return the same generator (LRU cache of 64 per model).
+    """Return `make(model)`; equal calls, as in a loop or for many rows, return the same generator.
+
+    The last of a model are kept, as many as take no more than its constraints may (`KeptConstraints`).
 
     `make` is a function of this module with all arguments by name, except for the model.
     """
@@ -721,11 +736,20 @@ def made_once(model: LanguageModel, make: partial[Generator]) -> Generator:
     known: OrderedDict[object, Generator] = model.memo.setdefault("generators", OrderedDict())
     # Programs or rows of templates that start in several threads would all make the same generator.
     with _making:
-        generator = known.pop(key, None) or make(model)
+        generator = known.pop(key, None)
+        is_new = generator is None
+        generator = generator or make(model)
         known[key] = generator
-        if len(known) > _NUM_GENERATORS:
-            known.popitem(last=False)
+        if is_new:
+            _drop_oldest(known, KeptConstraints.of(model).max_bytes)
     return generator
+
+
+def _drop_oldest(known: OrderedDict[object, Generator], max_bytes: int) -> None:
+    """Drop the least recently used generators of which all take too much; the last stays. Cost: 1 us for each of them."""
+    total = sum(one.nbytes for one in known.values())
+    while total > max_bytes and len(known) > 1:
+        total -= known.popitem(last=False)[1].nbytes
 
 
 def _key_of(arguments: dict[str, Any]) -> Any:

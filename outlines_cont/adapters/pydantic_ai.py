@@ -139,8 +139,7 @@ class AgentModel(Model[Any]):
         """Return the stream of a reply that has not begun, and the number of tokens of its prompt."""
         choice = _ToolChoice.of(settings, parameters)
         chat = Chat(self._model, rng=settings.get("seed"), tools=choice.tools, template_variables=self._variables)
-        for message in _conversation(messages, parameters):
-            chat = chat.message(message)
+        chat = chat.add(_conversation(messages, parameters))
         num_prompt = chat.state.shape[2]
         calls: dict[str, Any] = {}
         if choice.tools:

@@ -10,16 +10,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from functools import cache, cached_property, lru_cache
+from functools import cache, cached_property
 from traceback import walk_tb
-from typing import Any
+from typing import Any, TypeVar, cast
 
 from jinja2 import TemplateError, TemplateSyntaxError, Undefined, meta
 from jinja2.environment import Template
 
+from fsm.tokens.cache import ByteCache
 from outlines_cont.chats.message import Message, checked_message, with_parsed_calls
 from outlines_cont.checks import did_you_mean
 from outlines_cont.errors import ChatError, NoChatTemplate, OptionError, shortened
@@ -42,6 +43,12 @@ _GIVEN = {"messages", "tools", "add_generation_prompt", "continue_final_message"
 _SPECIAL = {f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask")}
 _OF_TOKENIZER = frozenset({"reasoning_effort"})  # the variables of mistral-common
 _ROLES = ("system", "user", "assistant", "tool", "developer", "function", "ipython")
+# Compiled, templates of 2 kB take 13 bytes for each of their characters, the shortest 4 kB (measured).
+_TEMPLATE_BYTES, _BYTES_PER_CHARACTER = 5_000, 20
+_FACTS_BYTES, _FACT_BYTES = 1 << 20, 300
+_COMPILED: ByteCache[str, Template] = ByteCache(16 << 20)
+_NAMES: ByteCache[str, frozenset[str]] = ByteCache(4 << 20)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -146,16 +153,25 @@ class ChatTemplate:
     @property
     def has_system(self) -> bool:
         """Whether the template writes a message of the system that comes first; found out by an example, once for a model."""
-        known: dict[str | None, bool] = self.model.memo.setdefault("templates_with_system", {})
-        if self.source not in known:
-            example = [{"role": "system", "content": _INSTRUCTION}, {"role": "user", "content": "x"}]
-            try:
-                known[self.source] = _INSTRUCTION in shown_text(
-                    self.token_ids(example, is_open=True), self.model.tokenizer
-                )
-            except ChatError:
-                known[self.source] = False
-        return known[self.source]
+        return self.known("has_system", self._writes_system)
+
+    def _writes_system(self) -> bool:
+        example = [{"role": "system", "content": _INSTRUCTION}, {"role": "user", "content": "x"}]
+        try:
+            return _INSTRUCTION in shown_text(self.token_ids(example, is_open=True), self.model.tokenizer)
+        except ChatError:
+            return False
+
+    def known(self, name: str, find: Callable[[], T]) -> T:
+        """Return a fact about this template by its name, which is found out once for a model, as long as the last ones take 1 MiB."""
+        facts: ByteCache[Any, Any] | None = self.model.memo.get("template_facts")
+        if facts is None:
+            facts = self.model.memo.setdefault("template_facts", ByteCache(_FACTS_BYTES))
+        key = name, self.source
+        found = facts.get(key)
+        if found is None:
+            found = facts.put(key, (find(),), _FACT_BYTES + len(self.source or ""))
+        return cast("T", found[0])
 
     @cached_property
     def end_token_ids(self) -> frozenset[int]:
@@ -224,12 +240,16 @@ def _shown(messages: Any) -> str:
     return f"roles {shortened(', '.join(str(message.get('role')) for message in messages), 200)}"
 
 
-@lru_cache(maxsize=64)
 def names_read(source: str) -> frozenset[str]:
-    """Return the variables that a template reads, without those that it sets and the names that are reserved (LRU cache of 64).
+    """Return the variables that a template reads, without those that it sets and the names that are reserved; kept for later calls.
 
     A template that is not valid Jinja raises `ChatError`.
     """
+    found = _NAMES.get(source)
+    return _NAMES.put(source, _names_in(source), _TEMPLATE_BYTES + len(source)) if found is None else found
+
+
+def _names_in(source: str) -> frozenset[str]:
     try:
         read = meta.find_undeclared_variables(_sandbox().parse(_as_jinja(source)))  # which also knows the filters
     except TemplateSyntaxError as error:
@@ -256,9 +276,12 @@ def _as_jinja(source: str) -> str:
     return _GENERATION.sub(lambda tag: f"{tag[1]}{'endif' if tag[2] else 'if true'}{tag[3]}", source)
 
 
-@lru_cache(maxsize=64)
 def _compiled(source: str) -> Template:
-    return _sandbox().from_string(_as_jinja(source))
+    found = _COMPILED.get(source)
+    if found is None:
+        nbytes = _TEMPLATE_BYTES + _BYTES_PER_CHARACTER * len(source)
+        found = _COMPILED.put(source, _sandbox().from_string(_as_jinja(source)), nbytes)
+    return found
 
 
 def _rendered(source: str, messages: Sequence[Any], given: Mapping[str, Any]) -> str:

@@ -10,8 +10,9 @@ import io
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Annotated, Any
 
 import typer
@@ -111,20 +112,28 @@ def _application(options: BatchOptions) -> Any:
         from outlines_cont.serve.app import make_app
         from outlines_cont.serve.limits import ServerLimits
     from fsm import SchemaWarning
-    from outlines_cont.cli.model import load_model
 
     warnings.simplefilter("ignore", SchemaWarning)  # of requests; `strict` makes them errors
-    model = load_model(
-        options.model,
-        options.device,
-        options.dtype,
+    model, name, others = _opened(
+        options.models,
+        device=options.device,
+        dtype=options.dtype,
         fused=options.fused,
         num_rows=min(options.at_once, 8),
         kv_budget_bytes=options.kv_budget_bytes,
         verbose=options.verbose,
     )
     limits = ServerLimits(max_requests=options.at_once, max_tokens=options.max_tokens, max_body_bytes=sys.maxsize)
-    return make_app(model, options.called, limits=limits)
+    return make_app(model, name, others=others, limits=limits)
+
+
+def _opened(models: dict[str, str | None], **options: Any) -> tuple[Any, str, dict[str, Callable[[], Any]]]:
+    """Return the first of some models, its name, and functions that open the others, by name; `options` are those of `load_model`."""
+    from outlines_cont.cli.model import load_model
+
+    (name, first), *others = models.items()
+    later = options | {"num_rows": None}
+    return load_model(first, **options), name, {other: partial(load_model, source, **later) for other, source in others}
 
 
 def _serve(options: ServeOptions) -> None:
@@ -132,12 +141,11 @@ def _serve(options: ServeOptions) -> None:
         from outlines_cont.serve.app import run
         from outlines_cont.serve.limits import ServerLimits
     from fsm import Limits
-    from outlines_cont.cli.model import load_model
 
-    model = load_model(
-        options.model,
-        options.device,
-        options.dtype,
+    model, name, others = _opened(
+        options.models,
+        device=options.device,
+        dtype=options.dtype,
         fused=options.fused,
         deterministic=options.deterministic,
         num_rows=8,
@@ -161,7 +169,8 @@ def _serve(options: ServeOptions) -> None:
     )
     run(
         model,
-        options.called,
+        name,
+        others=others,
         host=options.host,
         port=options.port,
         limits=limits,

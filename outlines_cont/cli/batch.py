@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from typing import Any
 
 import typer
 
@@ -24,9 +25,12 @@ def run_batch(options: BatchOptions, application: Callable[[], Application]) -> 
     """
     started = time.monotonic()
     errors = options.errors or options.output.with_name(f"{options.output.stem}.errors{options.output.suffix}")
-    model = options.model or f"bundled {__version__}"
-    named = None if options.url is not None else options.called
-    settings = "server" if options.url is not None else (model, options.dtype, options.max_tokens, named)
+    named: str | None = None
+    settings: Any = "server"
+    if options.url is None:
+        models = options.models
+        named, first = next(iter(models.items()))
+        settings = (first or f"bundled {__version__}", options.dtype, options.max_tokens, named, *[*models.items()][1:])
     batch = BatchRun(
         options.input,
         options.output,

@@ -41,17 +41,19 @@ def load_model(
     *,
     fused: bool = True,
     deterministic: bool = False,
-    num_rows: int = 1,
+    num_rows: int | None = 1,
     kv_budget_bytes: int | None = None,
     verbose: bool = False,
 ) -> HuggingFaceModel:
     """Return a model by hub id or path, or the bundled one for None, and choose the threads for `num_rows` rows at a time.
 
+    With None as `num_rows` the threads stay as they are: where other models run, their sums depend on them.
+
     Raises `SetupError` if the model cannot be loaded; with `verbose` the choice of threads is printed, and which forward runs.
     """
     own_options = {"fused": fused, "deterministic": deterministic, "kv_budget_bytes": kv_budget_bytes}
     model = _loaded(name, device, dtype, **own_options)
-    choice = set_threads(model, num_rows)
+    choice = f"{torch.get_num_threads()}, as before" if num_rows is None else set_threads(model, num_rows)
     if verbose:
         waiting = os.environ.get("OMP_WAIT_POLICY", "as OpenMP does").lower()
         typer.echo(f"Threads: {choice}; waiting: {waiting}", err=True)

@@ -12,6 +12,7 @@ import typer
 from typer import Argument, Option
 
 from outlines_cont.checks import DEFAULT_MAX_TOKENS, MAX_SAMPLES
+from outlines_cont.cli.model_names import models_by_name
 from outlines_cont.pipelines.outcome import InputFormat
 
 app = typer.Typer(
@@ -35,6 +36,7 @@ _MODEL = "A Hugging Face causal language model."
 ModelName = Annotated[
     str | None, Option("--model", "-m", metavar="HUB_ID|PATH", help=_MODEL, show_default="the bundled one")
 ]
+_SEVERAL = "A Hugging Face causal language model, with its name in requests, or by itself; {}. May be repeated."
 _DEVICE = "Where the model runs, such as cuda or mps."
 Device = Annotated[str | None, Option(metavar="DEVICE", help=_DEVICE, show_default="cpu")]
 WeightType = Annotated[DType | None, Option(help="Float type of the weights.", show_default="the checkpoint's")]
@@ -292,8 +294,9 @@ class BatchOptions:
     output: Annotated[Path, Argument(metavar="OUTPUT.jsonl", help="Where to write the replies.")]
     errors: Annotated[Path | None, Option("--errors", metavar="FILE.jsonl", show_default="OUTPUT.errors.jsonl",
         help="Where to write the records of requests that failed; there is no such file if none does.")] = None
-    model: ModelName = None
-    name: Annotated[str | None, Option(metavar="NAME", show_default="the model, or its folder", help="The model in requests.")] = None
+    model: Annotated[list[str] | None, Option("--model", "-m", metavar="[NAME=]HUB_ID|PATH", show_default="the bundled one",
+        help=_SEVERAL.format("the first is that of requests that name none, others are opened when a request names them"))] = None
+    name: Annotated[str | None, Option(metavar="NAME", show_default="the model, or its folder", help="The first model in requests.")] = None
     url: Annotated[str | None, Option(metavar="ADDRESS",
         help="Send the requests to a server that runs already, with the key OUTLINES_CONT_API_KEY; no model is loaded.")] = None
     resume: Annotated[bool, Option("--resume",
@@ -302,7 +305,7 @@ class BatchOptions:
     at_once: Annotated[int, Option(min=1, metavar="N", help="Requests that run together.")] = 64
     max_tokens: Annotated[int, Option(min=1, metavar="N", help="The most tokens of a text; also the default.")] = 4_096
     kv_budget_bytes: Annotated[int | None, Option(min=1, metavar="N", show_default="no limit",
-        help="The most bytes of keys and values of all requests and of the prefix cache; requests without room wait.")] = None
+        help="The most bytes of keys and values of a model, of all requests and its prefix cache; requests without room wait.")] = None
     device: Device = None
     dtype: WeightType = None
     fused: Fused = True
@@ -311,19 +314,19 @@ class BatchOptions:
     # fmt: on
 
     @property
-    def called(self) -> str:
-        """The name of the model in requests."""
-        return _called(self.model, self.name)
+    def models(self) -> dict[str, str | None]:
+        """The models by name; None is the bundled one."""
+        return models_by_name(self.model or [None], self.name)
 
 
 @app.command(
     "serve",
-    short_help="Serve a model by OpenAI's protocol.",
+    short_help="Serve models by the protocols of OpenAI and Anthropic.",
     epilog="Example: outlines-cont serve Qwen/Qwen3-0.6B --port 8000",
 )
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServeOptions:
-    """Serve a model by OpenAI's protocol: Chat Completions, Responses, Completions, with the constraints of this package.
+    """Serve a model, or several: Chat Completions, Responses, Completions, and Anthropic's Messages, with the constraints of this package.
 
     It needs the extra `serve`: `pip install 'outlines-cont[serve]'`. Clients send the key in the variable OUTLINES_CONT_API_KEY, if it is
     set. `/health` and `/metrics` are for those who run it. Ctrl-C ends it, after the requests that are being answered.
@@ -332,12 +335,15 @@ class ServeOptions:
     """
 
     # fmt: off
-    model: Annotated[str | None, Argument(metavar="MODEL", show_default="the bundled one", help="A causal language model.")] = None
+    model: Annotated[str | None, Argument(metavar="MODEL", show_default="the first --model, or the bundled one",
+        help="A causal language model.")] = None
+    others: Annotated[list[str] | None, Option("--model", "-m", metavar="[NAME=]HUB_ID|PATH", show_default="none",
+        help=_SEVERAL.format("it is opened when a request first names it"))] = None
     port: Annotated[int, Option(min=0, max=65_535, metavar="N", help="The port; 0 takes a free one.")] = 8000
     host: Annotated[str, Option(metavar="ADDRESS", help="The address to listen on; 0.0.0.0 admits other machines.")] = "127.0.0.1"
     allow_host: Annotated[list[str] | None, Option(metavar="NAME", show_default="those of this machine",
         help="A name by which a proxy or a browser reaches the server; may be given several times.")] = None
-    name: Annotated[str | None, Option(metavar="NAME", show_default="MODEL, or its folder", help="The model in requests.")] = None
+    name: Annotated[str | None, Option(metavar="NAME", show_default="MODEL, or its folder", help="MODEL in requests.")] = None
     max_requests: Annotated[int, Option(min=1, metavar="N", help="Requests answered at the same time; others get status 429.")] = 256
     max_tokens: Annotated[int, Option(min=1, metavar="N", help="The most tokens of a text; also the default.")] = 4_096
     max_choices: Annotated[int, Option(min=1, metavar="N", help="The most texts of a request: prompts times `n`.")] = 16
@@ -355,7 +361,7 @@ class ServeOptions:
     cors_origin: Annotated[list[str] | None, Option(metavar="ORIGIN", show_default="none",
         help="A site whose pages may ask, such as https://app.example; may be given several times.")] = None
     kv_budget_bytes: Annotated[int | None, Option(min=1, metavar="N", show_default="no limit",
-        help="The most bytes of keys and values of all requests and of the prefix cache; requests without room wait.")] = None
+        help="The most bytes of keys and values of a model, of all requests and its prefix cache; requests without room wait.")] = None
     max_schema_work: Annotated[int, Option(min=1, metavar="N", help="Steps of work, of 3 to 10 us each, to compile a schema.")] = 120_000
     max_mask_work: Annotated[int, Option(min=1, metavar="N", help="The same for the token mask of one state of a constraint.")] = 150_000
     max_slow_work: Annotated[
@@ -368,13 +374,7 @@ class ServeOptions:
     # fmt: on
 
     @property
-    def called(self) -> str:
-        """The name of the model in requests."""
-        return _called(self.model, self.name)
-
-
-def _called(model: str | None, name: str | None) -> str:
-    """Return what requests call a model."""
-    if name is not None or model is None:
-        return name or "tiny"
-    return Path(model).name if Path(model).exists() else model
+    def models(self) -> dict[str, str | None]:
+        """The models by name; None is the bundled one."""
+        others = self.others or []
+        return models_by_name(others if self.model is None and others else [self.model, *others], self.name)

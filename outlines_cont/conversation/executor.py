@@ -511,8 +511,8 @@ class BatchedExecutor:
         Args:
             prompt: as of `conversation.prompt`; None for an empty conversation. A state has no constraint, not even that of the
                 conversation that it was taken from: call `constrain` for the text that follows.
-            seed: of its random numbers. None takes a stream of the executor's seed of its own, which is the same in every run that
-                makes conversations in the same order.
+            seed: of its random numbers. None takes the executor's: the conversation with the number n draws what the sample with this
+                number of a call with `rng=executor.seed` draws, so every run that makes conversations in the same order has the same.
 
         Raises:
             ClosedError: the executor is closed.
@@ -521,7 +521,7 @@ class BatchedExecutor:
         with self.lock:
             self._check_open()
             number = next(self._numbers)
-            stream = RandomStream(self.seed, number) if seed is None else RandomStream(open_seeds(seed, 1)[0])
+            stream = RandomStream(self.seed, sample=number) if seed is None else RandomStream(open_seeds(seed, 1)[0])
             conversation = Conversation(self, number, Content.of(StateRow.of_prompt([], stream), self.model))
             if prompt is not None:
                 conversation.prompt(prompt)

@@ -16,6 +16,7 @@ from typing import Any, Self, TypedDict
 
 from fsm import FSMError
 from fsm.errors import stacklevel_of_user
+from fsm.tokens.cache import ByteCache
 from outlines_cont.checks import DEFAULT_MAX_TOKENS, check, check_draft, check_int, checked_bool, is_int, unknown_option
 from outlines_cont.engine.guidance import Guidance
 from outlines_cont.errors import OptionError, ResumeError, UnboundedWarning, UnknownOption
@@ -30,6 +31,7 @@ from outlines_cont.state.row import WrittenPiece
 from outlines_cont.state.tokens import Tokens
 
 _MAX_NAMED = 5
+_WARNED_BYTES = 4 << 20  # of sources that were warned of; what is forgotten is warned of again
 
 Unbounded = Sequence[tuple[str, str]]
 """Values that may be of any length: JSON pointers, and keywords that would bound them; see `fsm.Report`."""
@@ -44,10 +46,12 @@ def named_lengths(unbounded: Unbounded) -> str:
 
 def warn_of_lengths(model: LanguageModel, source: str, unbounded: Unbounded, limit: int | None) -> None:
     """Warn about values of unbounded length, once per schema and model; `limit` is the most tokens of a generated span by default."""
-    warned: set[str] = model.memo.setdefault("warned_lengths", set())
-    if source in warned:
+    warned: ByteCache[str, bool] | None = model.memo.get("warned_lengths")
+    if warned is None:
+        warned = model.memo.setdefault("warned_lengths", ByteCache(_WARNED_BYTES))
+    if warned.get(source):
         return
-    warned.add(source)
+    warned.put(source, True, 100 + len(source))
     warnings.warn(
         f"{named_lengths(unbounded)} may be of any length, and no `max_tokens` is given: a piece is cut after {limit} tokens. "
         "Pass `max_tokens=...`, or bound the values by the keywords in brackets, in pydantic by `Field(max_length=...)`.",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from operator import eq
@@ -97,11 +96,12 @@ class Thinking:
 
 
 def _known_marks(model: LanguageModel, template: ChatTemplate | None) -> tuple[str, str]:
-    known: dict[Any, tuple[str, str]] = model.memo.setdefault("thinking_marks", {})
-    key = None if template is None else template.source
-    if key not in known:
-        known[key] = marks_of(model, template)
-    return known[key]
+    if template is not None:
+        return template.known("thinking_marks", lambda: marks_of(model, template))
+    found: tuple[str, str] = model.memo.get("thinking_marks") or model.memo.setdefault(
+        "thinking_marks", marks_of(model)
+    )
+    return found
 
 
 def marks_of(model: LanguageModel, template: ChatTemplate | None = None) -> tuple[str, str]:
@@ -132,13 +132,15 @@ def marks_of(model: LanguageModel, template: ChatTemplate | None = None) -> tupl
 
 def template_marks(template: ChatTemplate) -> tuple[str, str] | None:
     """Return the marks between which a model thinks by a template; None if none are known, or the first is empty."""
-    known: dict[str | None, tuple[str, str] | None] = template.model.memo.setdefault("template_marks", {})
-    if template.source not in known:
-        known[template.source] = None
-        with suppress(OptionError):
-            begin, end = marks_of(template.model, template)
-            known[template.source] = (begin, end) if begin.strip() else None
-    return known[template.source]
+    return template.known("begun_marks", lambda: _begun_marks(template))
+
+
+def _begun_marks(template: ChatTemplate) -> tuple[str, str] | None:
+    try:
+        begin, end = marks_of(template.model, template)
+    except OptionError:
+        return None
+    return (begin, end) if begin.strip() else None
 
 
 def closing_ids(template: ChatTemplate, token_ids: Sequence[int]) -> list[int]:
@@ -182,10 +184,7 @@ def head_of(template: ChatTemplate) -> str:
 
     That is `<|channel|>final<|message|>` for gpt-oss, and nothing for most models. Thoughts that are empty are no head.
     """
-    known: dict[Any, str] = template.model.memo.setdefault("answer_heads", {})
-    if template.source not in known:
-        known[template.source] = _head_in(template)
-    return known[template.source]
+    return template.known("answer_head", lambda: _head_in(template))
 
 
 def _head_in(template: ChatTemplate) -> str:

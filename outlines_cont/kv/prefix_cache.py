@@ -71,6 +71,12 @@ class PrefixTree:
         self._root = PrefixNode((), None, None)
         self._by_use: OrderedDict[PrefixNode, None] = OrderedDict()
 
+    def bound(self, max_bytes: int) -> None:
+        """Set `max_bytes`, and drop the least recently used nodes that are too much."""
+        self._max_bytes = max_bytes
+        while self.nbytes > max_bytes and self._by_use:
+            self._drop(next(iter(self._by_use)))
+
     @property
     def nodes(self) -> list[PrefixNode]:
         """All nodes but the root, those used least recently first."""
@@ -264,15 +270,15 @@ class PrefixCache:
 
     @property
     def max_bytes(self) -> int:
-        """The most bytes at every moment. Setting it empties the cache; 0 turns the reuse of prefixes off."""
+        """The most bytes at every moment. What is over a smaller one goes at once; 0 turns the reuse of prefixes off."""
         return self._max_bytes
 
     @max_bytes.setter
     def max_bytes(self, value: int) -> None:
         check("max_bytes", value, is_int(value, 0), "a number of bytes, 0 or more,")
-        with self._lock:
+        with self._changing():
             self._max_bytes = value
-            self._tree, self._is_changing = self._new_tree(), False
+            self._tree.bound(value)
 
     @property
     def is_on(self) -> bool:

@@ -196,7 +196,8 @@ class Extractor:
         text_field: the field of a row with the message; a row that is a text has only this field.
         max_tokens: the most tokens of a record.
         sampler: the sampling strategy; greedy by default.
-        seed: of the random numbers; each row has its own, by its prompt.
+        seed: of the random numbers. Each row has its own, by seed and prompt, unlike the prompts of one call, which share those of the
+            seed: rows that were all drawn with the same numbers would err together, and shares over a table would say less than they seem.
         samples: how many more records are sampled for each row; `agreement` is the share of them with an equal value, for each value.
         batch_size: the most rows that run at once, samples included.
         draft: the draft for speculative decoding; see `PieceOptions`.

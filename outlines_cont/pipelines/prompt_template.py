@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from jinja2 import TemplateSyntaxError, UndefinedError, meta, nodes
 from jinja2.environment import Template
 
 import fsm
+from fsm.tokens.cache import ByteCache
 from outlines_cont.checks import did_you_mean, file_text
 from outlines_cont.errors import BudgetError, shortened
 from outlines_cont.jinja_sandbox import BoundedSandbox, TemplateBudget, rendered
@@ -27,6 +27,9 @@ CHAT_SOURCE = (
 MAX_CHARACTERS = 1_000_000
 MAX_SECONDS = 1.0
 _SANDBOX = BoundedSandbox()
+# Compiled, a template takes about 5 kB, and up to 10 bytes for each of its characters (measured).
+_TEMPLATE_BYTES, _BYTES_PER_CHARACTER = 5_000, 20
+_COMPILED: ByteCache[str, Template] = ByteCache(16 << 20)
 
 _ALLOW = "Where the template tests it, as by {% if NAME %}, pass --allow-missing NAME, or `allow_missing=`."
 
@@ -118,9 +121,12 @@ class PromptTemplate:
             )
 
 
-@lru_cache(64)
 def _compiled(source: str) -> Template:
-    return _SANDBOX.from_string(source)
+    found = _COMPILED.get(source)
+    if found is None:
+        nbytes = _TEMPLATE_BYTES + _BYTES_PER_CHARACTER * len(source)
+        found = _COMPILED.put(source, _SANDBOX.from_string(source), nbytes)
+    return found
 
 
 def _row_name(item: nodes.Node) -> str | None:

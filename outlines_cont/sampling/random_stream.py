@@ -36,8 +36,8 @@ class RandomStream:
 
     Attributes:
         seed: 0 <= seed < 2 ** 64.
-        batch: 0; the number of the conversation for streams of one seed that a `BatchedExecutor` gives to its conversations.
-        sample: the number of the sample when the stream began.
+        batch: 0, but in states of earlier versions.
+        sample: the number of the sample when the stream began, or of the conversation of a `BatchedExecutor`.
         drawn: the number of random numbers that were drawn so far.
         path: 0, and for a fork a digest of where it branched off: a Philox counter has room for 2 ** 128 such streams.
     """

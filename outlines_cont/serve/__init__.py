@@ -1,3 +1,3 @@
-"""A server that speaks OpenAI's protocol for one model (extra `serve`): Chat Completions and Completions, streamed or not, with the
-constraints of this package. The engine batches all requests; here they are read, limits are checked, and replies are written.
+"""A server of one model or several (extra `serve`), by the protocols of the room `protocols`, streamed or not, with the constraints of
+this package. The engine of a model batches its requests; here they are checked and counted, and replies are sent.
 """

@@ -1,5 +1,5 @@
-"""`make_app`: the FastAPI application of one model: `/v1/chat/completions`, `/v1/completions`, `/v1/responses`, `/v1/messages`,
-`/v1/models`, `/health` and `/metrics`, and the inspector at `/`.
+"""`make_app`: the FastAPI application of one model or several: `/v1/chat/completions`, `/v1/completions`, `/v1/responses`,
+`/v1/messages`, `/v1/models`, `/health` and `/metrics`, and the inspector at `/`.
 
 A request is read and checked, and its choices become rows of the engine; when the client goes away they are cancelled within a step.
 Errors have the form of OpenAI's, below `/v1/messages` that of Anthropic's. A line of log per request has no text of it.
@@ -17,9 +17,8 @@ import time
 import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, aclosing, asynccontextmanager, suppress
-from ipaddress import ip_address
+from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -30,27 +29,23 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fsm import SchemaWarning, TokenFSM
-from outlines_cont.engine.engine import engine_of
 from outlines_cont.errors import ContextLengthError, OptionError
 from outlines_cont.generation.engine_thread import EngineThread, Reading
-from outlines_cont.generation.thinking import Thinking
 from outlines_cont.models.collector import IdleCollections
-from outlines_cont.policies.constraint import KeptConstraints, vocabulary_of_model
 from outlines_cont.policies.slow_work import JobBound
-from outlines_cont.serve import anthropic
-from outlines_cont.serve.answer import asked_chat, asked_completion
-from outlines_cont.serve.anthropic import CountRequest, MessagesErrorBody, MessagesRequest
-from outlines_cont.serve.anthropic_writer import MessageWriter
-from outlines_cont.serve.api_error import APIError, ErrorBody, advice_for, api_error
-from outlines_cont.serve.choice import Answer
-from outlines_cont.serve.constraints import Constraints, Wanted
-from outlines_cont.serve.limits import CacheShares, Door, ServerLimits, check_sizes
+from outlines_cont.serve.hosts import KnownHosts, is_loopback
+from outlines_cont.serve.limits import Door, ServerLimits
 from outlines_cont.serve.live import live_router
 from outlines_cont.serve.metrics import Metrics
-from outlines_cont.serve.replies import ChatWriter, CompletionWriter, Writer, sent
-from outlines_cont.serve.requests import ChatRequest, CompletionRequest
-from outlines_cont.serve.response_writer import ResponseWriter
-from outlines_cont.serve.responses import ResponsesRequest
+from outlines_cont.serve.model_list import ModelList
+from outlines_cont.serve.protocols import anthropic
+from outlines_cont.serve.protocols.anthropic import CountRequest, MessagesErrorBody, MessagesRequest
+from outlines_cont.serve.protocols.api_error import APIError, ErrorBody, advice_for, api_error
+from outlines_cont.serve.protocols.choice import Answer
+from outlines_cont.serve.protocols.replies import Writer, sent
+from outlines_cont.serve.protocols.requests import ChatRequest, CompletionRequest
+from outlines_cont.serve.protocols.responses import ResponsesRequest
+from outlines_cont.serve.served_model import AnyRequest, ServedModel
 
 log = logging.getLogger("outlines_cont.serve")
 _SWITCH_SECONDS = 0.001  # for which a thread that compiles or makes masks holds up a forward
@@ -63,12 +58,6 @@ _FORMS = {
     "text/event-stream": {},
 }  # no schema of OpenAPI 3.1 is one of events
 _REPLIES: dict[int | str, dict[str, Any]] = {200: {"description": "The reply, whole or as events", "content": _FORMS}}
-_OPEN = ("/", "/health")  # the page has no text but its own: what it asks for needs the key
-
-_OF_RESPONSES = {"max_tokens": "max_output_tokens", "reasoning_effort": "reasoning/effort", "messages": "input"}
-"""The fields of Chat Completions that have another name there."""
-
-AnyRequest = ChatRequest | CompletionRequest | ResponsesRequest | MessagesRequest
 _BODIES: dict[str, type[AnyRequest]] = {
     "/v1/chat/completions": ChatRequest,
     "/v1/completions": CompletionRequest,
@@ -82,16 +71,18 @@ def make_app(
     model: Any,
     name: str,
     *,
+    others: Mapping[str, Callable[[], Any]] | None = None,
     limits: ServerLimits | None = None,
     api_key: str | None = None,
     hosts: Iterable[str] | None = None,
     cors_origins: Sequence[str] = (),
 ) -> FastAPI:
-    """Return the application that serves a model.
+    """Return the application that serves a model, or several.
 
     Args:
         model: the model, of `models.transformers` for example.
         name: what requests call it.
+        others: by their names, functions that open further models; each is called in a thread when a request first names its model.
         limits: of the server and of each request.
         api_key: the key that clients send as `Authorization: Bearer ...`; None lets everybody in.
         hosts: the names by which clients may reach the server beside those of this machine itself (`localhost`, `127.0.0.1`, `[::1]`),
@@ -100,9 +91,11 @@ def make_app(
     """
     errors: Any = {status: {"model": ErrorBody, "description": "An error"} for status in ("4XX", "5XX")}
     app = FastAPI(title="outlines-cont", docs_url=None, redoc_url=None, responses=errors)
-    server = Server(
-        model, name, limits or ServerLimits(), api_key, None if hosts is None else KnownHosts(hosts, cors_origins)
-    )
+    limits = limits or ServerLimits()
+    metrics = Metrics()
+    models = ModelList(partial(ServedModel, limits=limits), model, name, others or {}, limits, metrics)
+    known = None if hosts is None else KnownHosts(hosts, cors_origins)
+    server = Server(models, limits, metrics, api_key, known)
     app.state.server = server
     app.add_middleware(Guard, server=server)
     if cors_origins:  # outside of the guard: a browser asks first, without a key
@@ -119,29 +112,23 @@ def make_app(
     app.add_exception_handler(ValidationError, _invalid)  # type: ignore[arg-type]
     app.add_exception_handler(HTTPException, _http_error)  # type: ignore[arg-type]
 
-    constraints, door = server._constraints, server._door
-    app.include_router(
-        live_router(
-            model, name, server.limits, constraints, door, has_key=api_key is not None, max_bytes=server.shares.states
-        )
-    )
+    app.include_router(live_router(models, limits, server.door, has_key=api_key is not None))
 
     @app.get("/health")
     async def health() -> dict[str, str]:
         return {"status": "ok"}
 
     @app.get("/metrics", response_class=PlainTextResponse)
-    async def metrics() -> Response:
-        return Response(server.metrics.text(), media_type="text/plain; version=0.0.4")
+    async def all_metrics() -> Response:
+        return Response(metrics.text(), media_type="text/plain; version=0.0.4")
 
     @app.get("/v1/models")
-    async def models() -> dict[str, Any]:
-        return {"object": "list", "data": [server.card]}
+    async def all_models() -> dict[str, Any]:
+        return {"object": "list", "data": models.cards()}
 
     @app.get("/v1/models/{model_id:path}")
     async def one_model(model_id: str) -> dict[str, Any]:
-        server.check_model(model_id)
-        return server.card
+        return models.card(model_id)
 
     @app.post("/v1/chat/completions", responses=_REPLIES)
     async def chat_completions(body: ChatRequest, request: Request) -> Response:
@@ -155,47 +142,17 @@ def make_app(
     async def responses(body: ResponsesRequest, request: Request) -> Response:
         return await server.reply(body, request)
 
-    others: Any = {status: {"model": MessagesErrorBody, "description": "An error"} for status in ("4XX", "5XX")}
+    own_errors: Any = {status: {"model": MessagesErrorBody, "description": "An error"} for status in ("4XX", "5XX")}
 
-    @app.post(anthropic.PATH, responses=_REPLIES | others)
+    @app.post(anthropic.PATH, responses=_REPLIES | own_errors)
     async def messages(body: MessagesRequest, request: Request) -> Response:
         return await server.reply(body, request)
 
-    @app.post(f"{anthropic.PATH}/count_tokens", responses=others)
-    async def count_tokens(body: CountRequest) -> dict[str, int]:
-        return {"input_tokens": await server.count(body)}
+    @app.post(f"{anthropic.PATH}/count_tokens", responses=own_errors)
+    async def count_tokens(body: CountRequest, request: Request) -> dict[str, int]:
+        return {"input_tokens": await server.count(body, request)}
 
     return app
-
-
-class KnownHosts:
-    """The names and addresses by which a server may be reached: those of this machine itself, and some more.
-
-    A page of another site can let its own name point to 127.0.0.1 (DNS rebinding): the browser sends that name as `Host`, or as `Origin`.
-    """
-
-    def __init__(self, names: Iterable[str], origins: Iterable[str] = ()) -> None:
-        self._names = {"localhost", *(name.strip("[]").lower() for name in names)}
-        self._origins = {origin.rstrip("/").lower() for origin in origins}
-
-    def check(self, request: Request) -> None:
-        """Raise `APIError` for a request with another `Host`, or from a page with another `Origin`; its port may be any."""
-        given = [(kind, value) for kind in ("host", "origin") for value in request.headers.getlist(kind)]
-        for kind, value in given:
-            if kind == "origin" and not self._origins.isdisjoint({"*", value.rstrip("/").lower()}):
-                continue
-            if not self._has(value if kind == "origin" else f"//{value}"):
-                advice = "Start the server with `--allow-host NAME` for a name of its own, or `--cors-origin` for pages of another site."
-                raise APIError(
-                    403, f"expected a known `{kind.title()}`, got {value[:200]!r}. {advice}", None, "unknown_host"
-                )
-
-    def _has(self, url: str) -> bool:
-        try:
-            name = (urlsplit(url).hostname or "").rstrip(".")
-            return name in self._names or ip_address(name).is_loopback
-        except ValueError:
-            return False
 
 
 class Guard:
@@ -230,8 +187,9 @@ class Guard:
         finally:
             seconds = time.perf_counter() - start
             path = getattr(scope.get("route"), "path", "other")
-            self._server.metrics.requests.labels(path, str(status)).inc()
-            self._server.metrics.seconds.labels(path).observe(seconds)
+            model = scope.get("state", {}).get("model", "")
+            self._server.metrics.requests.labels(model, path, str(status)).inc()
+            self._server.metrics.seconds.labels(model, path).observe(seconds)
             log.info("%s %s %d %.0f ms", request.method, path, status, 1e3 * seconds)
 
 
@@ -239,32 +197,23 @@ class Server:
     """What all requests share."""
 
     def __init__(
-        self, model: Any, name: str, limits: ServerLimits, api_key: str | None, hosts: KnownHosts | None = None
+        self,
+        models: ModelList[ServedModel],
+        limits: ServerLimits,
+        metrics: Metrics,
+        api_key: str | None,
+        hosts: KnownHosts | None,
     ) -> None:
-        self.model, self.name, self.limits = model, name, limits
-        self.metrics = Metrics(engine_of(model))
-        self._hosts = hosts
+        self.models, self.limits, self.metrics, self._hosts = models, limits, metrics, hosts
         # As bytes: clients send UTF-8, or the bytes of an environment that has other ones.
         self._key = None if api_key is None else api_key.encode(errors="surrogateescape")
-        self._door, self._thread = Door(limits), EngineThread(engine_of(model))
-        self.shares = shares = CacheShares.of(limits, model.prefix_cache.max_bytes)
-        if model.prefix_cache.max_bytes != shares.prefixes:  # to set it empties the cache
-            model.prefix_cache.max_bytes = shares.prefixes
-        self._constraints = Constraints(model, limits.schema, shares.constraints // 2)
-        KeptConstraints.of(model).max_bytes = shares.constraints // 2
-        vocabulary_of_model(model).bound(shares.masks)
-        self.card = {"id": name, "object": "model", "created": int(time.time()), "owned_by": "outlines-cont"}
-
-    def check_model(self, name: str) -> None:
-        """Raise `APIError` for another model than the one that is served."""
-        if name != self.name:
-            raise APIError(404, f"expected the model {self.name!r}, got {name[:200]!r}", "model", "model_not_found")
+        self.door = Door(limits)
 
     def check(self, request: Request) -> None:
         """Raise `APIError` for a request without the key, or one that is too large."""
         if self._hosts is not None:
             self._hosts.check(request)
-        if self._key is not None and request.method != "OPTIONS" and request.url.path not in _OPEN:
+        if self._key is not None and request.method != "OPTIONS" and not _is_open(request):
             self._check_key(self._key, request)
         length = request.headers.get("content-length", "")
         if request.method == "POST" and not length.isdecimal():
@@ -292,10 +241,10 @@ class Server:
 
     async def reply(self, body: AnyRequest, request: Request) -> Response:
         """Return the reply, whole or as a stream."""
-        self.check_model(body.model)
+        self._note_model(body, request)
         start = time.perf_counter()
         async with AsyncExitStack() as stack:
-            stack.enter_context(self._door.entered(body.num_choices))
+            stack.enter_context(self.door.entered(body.num_choices))
             asking = asyncio.ensure_future(self._asked(body))
             try:
                 async with _watched(request.receive, asking.cancel):
@@ -303,34 +252,35 @@ class Server:
             finally:
                 asking.cancel()
             if asking.cancelled():
-                self.metrics.cancelled.inc()
+                self.metrics.cancelled.labels(body.model).inc()
                 return Response(status_code=_CLIENT_GONE)
             try:
-                answer, writer = asking.result()
+                thread, answer, writer = asking.result()
             except ValidationError:
                 raise  # of a request of Responses, as one of Chat Completions; see `_invalid`
             except Exception as error:
                 raise api_error(error) from error
-            reading = Reading(self._thread, answer.streams, is_whole=not body.stream)
+            reading = Reading(thread, answer.streams, is_whole=not body.stream)
             if body.stream:
-                return _EventStream(self._server_sent(answer, writer, reading, start, stack.pop_all()), reading.leave)
+                parts = self._server_sent(body.model, answer, writer, reading, start, stack.pop_all())
+                return _EventStream(parts, reading.leave)
             async with reading, _watched(request.receive, reading.leave):
                 try:
                     found = [pair async for items in reading for pair in answer.counted(items)]
                 except Exception as error:
                     raise api_error(error) from error
                 if reading.is_left:
-                    self.metrics.cancelled.inc()
+                    self.metrics.cancelled.labels(body.model).inc()
                     return Response(status_code=_CLIENT_GONE)
-            self._count(answer, reading, start)
+            self._count(body.model, answer, reading, start)
             return JSONResponse(writer.whole(found))
 
-    async def count(self, body: CountRequest) -> int:
+    async def count(self, body: CountRequest, request: Request) -> int:
         """Return how many tokens the prompt of a request has, also where they are too many for the model."""
-        self.check_model(body.model)
-        with self._door.entered(1):
+        self._note_model(body, request)
+        with self.door.entered(1):
             try:
-                answer, _ = await self._asked(body)
+                _, answer, _ = await self._asked(body)
             except APIError as error:
                 if isinstance(error.__cause__, ContextLengthError):
                     return error.__cause__.length
@@ -339,51 +289,17 @@ class Server:
                 stream.close()
             return answer.counts["prompt"]
 
-    def _can_think(self) -> bool:
-        try:
-            return Thinking().marks(self.model)[1] != ""
-        except OptionError:
-            return False
+    def _note_model(self, body: AnyRequest, request: Request) -> None:
+        """Note the model of a request for the metrics; `APIError` for one that there is not."""
+        self.models.check(body.model)
+        request.state.model = body.model
 
-    async def _asked(self, body: AnyRequest) -> tuple[Answer, Writer]:
-        most = self.limits.max_tokens
-        check_sizes(body, self.limits, self.model)
-        if isinstance(body, CompletionRequest):
-            generator = await self._constraints.generator(Wanted.of(None, body.structured_outputs, ""))
-            answer = await asked_completion(self.model, generator, body, most)
-            return answer, CompletionWriter(self.model, self.name, answer, body)
-        if isinstance(body, MessagesRequest):
-            asked = body.as_chat(most, self._can_think)
-        else:
-            asked = body.as_chat() if isinstance(body, ResponsesRequest) else body
-        try:
-            return await self._asked_chat(body, asked, most)
-        except APIError as error:
-            if isinstance(body, ResponsesRequest):
-                error.param = _OF_RESPONSES.get(error.param or "", error.param)
-            elif (
-                error.param == "max_tokens" and isinstance(body, ChatRequest) and body.max_completion_tokens is not None
-            ):
-                error.param = "max_completion_tokens"
-            raise
-
-    async def _asked_chat(
-        self, body: ChatRequest | ResponsesRequest | MessagesRequest, asked: ChatRequest, most: int
-    ) -> tuple[Answer, Writer]:
-        if asked is not body:
-            check_sizes(asked, self.limits, self.model)
-        wanted = Wanted.of(asked.response_format, body.structured_outputs, body.schema_field)
-        generator = await self._constraints.generator(wanted)
-        tools = await self._constraints.tools(asked.tools or ())
-        answer = await asked_chat(self.model, generator, tools, asked, most)
-        if isinstance(body, ResponsesRequest):
-            return answer, ResponseWriter(self.model, self.name, answer, body)
-        if isinstance(body, MessagesRequest):
-            return answer, MessageWriter(self.model, self.name, answer, body)
-        return answer, ChatWriter(self.model, self.name, answer, body)
+    async def _asked(self, body: AnyRequest) -> tuple[EngineThread, Answer, Writer]:
+        served = await self.models.get(body.model)
+        return served.thread, *await served.asked(body)
 
     async def _server_sent(
-        self, answer: Answer, writer: Writer, reading: Reading, start: float, stack: AsyncExitStack
+        self, model: str, answer: Answer, writer: Writer, reading: Reading, start: float, stack: AsyncExitStack
     ) -> AsyncGenerator[bytes, None]:
         """Yield the chunks of a reply as server-sent events, all that are ready at once; an error is the last of them."""
         is_whole, ready = False, list[bytes]()
@@ -403,14 +319,20 @@ class Server:
                 is_whole = True
             finally:
                 if not is_whole:
-                    self.metrics.cancelled.inc()
-                self._count(answer, reading, start)
+                    self.metrics.cancelled.labels(model).inc()
+                self._count(model, answer, reading, start)
 
-    def _count(self, answer: Answer, reading: Reading, start: float) -> None:
+    def _count(self, model: str, answer: Answer, reading: Reading, start: float) -> None:
         if reading.first is not None:
-            self.metrics.first.observe(reading.first - start)
+            self.metrics.first.labels(model).observe(reading.first - start)
         for kind, count in answer.counts.items():
-            self.metrics.tokens.labels(kind).inc(count)
+            self.metrics.tokens.labels(model, kind).inc(count)
+
+
+def _is_open(request: Request) -> bool:
+    """Whether a request needs no key: the page has no text but its own, and what it asks for needs the key."""
+    path = request.url.path
+    return path in ("/", "/health") or (path.startswith("/models/") and path.endswith("/"))
 
 
 class _EventStream(Response):
@@ -508,26 +430,19 @@ def _http_error(request: Request, error: HTTPException) -> Response:
     return _refused(request, APIError(error.status_code, told, None, code), error.headers)
 
 
-def is_loopback(host: str) -> bool:
-    """Return whether an address is one that only this machine reaches."""
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
-
-
 def run(
     model: Any,
     name: str,
     *,
     host: str,
     port: int,
+    others: Mapping[str, Callable[[], Any]] | None = None,
     limits: ServerLimits,
     api_key: str | None,
     allow_hosts: Sequence[str] = (),
     cors_origins: Sequence[str] = (),
 ) -> None:
-    """Serve a model until Ctrl-C; then wait up to 30 s for the requests that are being answered.
+    """Serve a model, or several with `others` of `make_app`, until Ctrl-C; then wait up to 30 s for the requests that are being answered.
 
     At a loopback address, or with `allow_hosts`, clients reach it by the names of this machine and by those alone.
 
@@ -537,7 +452,7 @@ def run(
     import uvicorn
 
     hosts = [host, *allow_hosts] if allow_hosts or is_loopback(host) else None
-    app = make_app(model, name, limits=limits, api_key=api_key, hosts=hosts, cors_origins=cors_origins)
+    app = make_app(model, name, others=others, limits=limits, api_key=api_key, hosts=hosts, cors_origins=cors_origins)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family, backlog=2048)
@@ -549,7 +464,7 @@ def run(
     TokenFSM.max_mask_work = limits.max_mask_work
     JobBound.most = limits.max_slow_work
     sys.setswitchinterval(_SWITCH_SECONDS)
-    door = app.state.server._door
+    door = app.state.server.door
     with listening, suppress(KeyboardInterrupt), IdleCollections(lambda: not door.num_inside):
         shown = f"[{host}]" if ":" in host else host
         log.info("serving %r at http://%s:%d/v1, and a page to try it at /", name, shown, listening.getsockname()[1])

@@ -22,9 +22,9 @@ from outlines_cont.chats.tool import Tool
 from outlines_cont.device import trimmer
 from outlines_cont.generate import Generator
 from outlines_cont.policies.constraint import expression_bytes
-from outlines_cont.serve.api_error import APIError, api_error
-from outlines_cont.serve.requests import ResponseFormat, StructuredOutputs
-from outlines_cont.serve.tools import CustomTool, FunctionTool
+from outlines_cont.serve.protocols.api_error import APIError, api_error
+from outlines_cont.serve.protocols.requests import ResponseFormat, StructuredOutputs
+from outlines_cont.serve.protocols.tools import CustomTool, FunctionTool
 
 _THREADS = 4
 _IS_GBNF = re.compile(r"^\s*[\w-]+\s*::=", re.MULTILINE)
@@ -105,10 +105,10 @@ class _Compilation:
 
 
 class Constraints:
-    """Compiles and keeps the generators and the tools of one model."""
+    """Compiles and keeps the generators and the tools of one model; what is over `max_bytes` goes when the next has been made."""
 
     def __init__(self, model: Any, limits: Limits, max_bytes: int = 256 << 20) -> None:
-        self._model, self._limits, self._text, self._max_bytes = model, limits, generate.text(model), max_bytes
+        self._model, self._limits, self._text, self.max_bytes = model, limits, generate.text(model), max_bytes
         self._reset()
         reset_in_child(self._reset)
 
@@ -161,7 +161,7 @@ class Constraints:
         sizes = {key: self._term_bytes[key] + _nbytes(found.done) for key, found in self._found.items()}
         total = sum(sizes.values())
         for oldest in [*self._found][:-1]:
-            if total <= self._max_bytes:
+            if total <= self.max_bytes:
                 return
             if self._found[oldest].done.done():
                 del self._found[oldest]
@@ -206,9 +206,8 @@ def _nbytes(found: asyncio.Future[Any]) -> int:
     """Return about how many bytes the constraint of a generator takes now; what is not made yet takes none."""
     if not found.done() or found.cancelled() or found.exception() is not None:
         return 0
-    constraint = getattr(found.result(), "constraint", None)
-    nbytes: int = getattr(getattr(constraint, "constraint", constraint), "nbytes", 0)  # without its checks
-    return nbytes
+    made = found.result()
+    return made.nbytes if isinstance(made, Generator) else 0
 
 
 def _check_strict(expression: Expression, strict: bool) -> None:

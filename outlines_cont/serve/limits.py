@@ -10,15 +10,15 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import Any, Self
 
 from fsm import Limits, TokenFSM
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.serve.api_error import APIError
-from outlines_cont.serve.messages import CustomCall
-from outlines_cont.serve.requests import ChatRequest, CompletionRequest, Generation, Sampling
-from outlines_cont.serve.responses import ResponsesRequest
+from outlines_cont.serve.protocols.api_error import APIError
+from outlines_cont.serve.protocols.messages import CustomCall
+from outlines_cont.serve.protocols.requests import ChatRequest, CompletionRequest, Generation, Sampling
+from outlines_cont.serve.protocols.responses import ResponsesRequest
 
 _CACHE_BYTES = 1 << 30  # where the model keeps no prefixes
 _CHARACTERS_PER_TOKEN = 8
@@ -39,8 +39,8 @@ class ServerLimits:
         max_tools: the most tools, or structures of a structural tag.
         max_phrases: the most texts of `ban`, and of `stop`.
         max_phrase_characters: the most characters of these.
-        cache_bytes: the most bytes of what is kept for later requests; see `shares`. None for twice the prefix cache of the model, which
-            has a sixteenth of the memory by default.
+        cache_bytes: the most bytes of what is kept for later requests; see `CacheShares`. None for twice the prefix cache of the first
+            model, which has a sixteenth of the memory by default.
         prefix_cache_bytes: the most bytes of keys and values of prefixes; None for half of `cache_bytes`.
         schema: those of compiling a schema.
         max_mask_work: `fsm.TokenFSM.max_mask_work` of the process that `run` serves from.
@@ -82,7 +82,7 @@ class CacheShares:
 
     @classmethod
     def of(cls, limits: ServerLimits, prefixes: int) -> Self:
-        """Return the shares of a server, whose model has so many bytes for prefixes."""
+        """Return the shares of a server, whose first model has so many bytes for prefixes by itself."""
         total = limits.cache_bytes
         if total is None:
             total = 2 * (prefixes or _CACHE_BYTES // 2)
@@ -91,6 +91,10 @@ class CacheShares:
         if limits.prefix_cache_bytes is not None:
             prefixes = limits.prefix_cache_bytes
         return cls(prefixes, total // 8, total // 8, total // 8)
+
+    def part(self, count: int) -> CacheShares:
+        """Return what each of so many models has of it."""
+        return CacheShares(*(getattr(self, one.name) // count for one in fields(self)))
 
 
 class Door:

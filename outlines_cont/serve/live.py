@@ -1,5 +1,6 @@
-"""`live_router`: the inspector as a page of the server at `/`, and what it asks for: to write a chain of spans after a prompt, or to cut a
-state before a token and go on with another. What the state has cached up to there is not fed again.
+"""`live_router`: the inspector as a page of the server at `/`, at `/models/NAME/` for each of several models, and what it asks for: to
+write a chain of spans after a prompt, or to cut a state before a token and go on with another. What the state has cached up to there is
+not fed again.
 
 The server keeps the last states that it has written, the page the tokens of all of them: a state that is no longer kept is made of its
 tokens, which are fed again.
@@ -17,7 +18,7 @@ from dataclasses import replace
 from typing import Any, Literal
 from uuid import uuid4
 
-from fastapi import APIRouter
+from fastapi import APIRouter, Request
 from fastapi.responses import HTMLResponse, StreamingResponse
 from pydantic import Field
 
@@ -29,10 +30,11 @@ from outlines_cont.generation.options import Options
 from outlines_cont.generation.prompt import open_prompt
 from outlines_cont.generation.stream import StateStream
 from outlines_cont.inspector.page import page
-from outlines_cont.serve.api_error import APIError, api_error
 from outlines_cont.serve.constraints import Constraints, Wanted
 from outlines_cont.serve.limits import Door, ServerLimits, check_phrases, check_prompt
-from outlines_cont.serve.messages import Body, Strict
+from outlines_cont.serve.model_list import ModelList
+from outlines_cont.serve.protocols.api_error import APIError, api_error
+from outlines_cont.serve.protocols.messages import Body, Strict
 from outlines_cont.state.inspection import inspection, name_of
 from outlines_cont.state.row import FORCED, StateRow, WrittenPiece
 from outlines_cont.state.sequence_state import SequenceState, kv_bytes
@@ -68,24 +70,42 @@ class RunRequest(Body):
     token: int | None = Field(None, ge=0)
 
 
-def live_router(
-    model: Any, name: str, limits: ServerLimits, constraints: Constraints, door: Door, *, has_key: bool, max_bytes: int
-) -> APIRouter:
-    """Return the routes of the page; `has_key`: it asks for the key of the server; `max_bytes`: of keys and values of kept states."""
-    router, runs = APIRouter(), LiveRuns(model, limits, max_bytes)
-    shown = page({"rows": [], "live": {"model": name, "has_key": has_key}}, title=name, is_live=True)
-    headers = {"Content-Security-Policy": "frame-ancestors 'none'"}
+def live_router(models: ModelList[Any], limits: ServerLimits, door: Door, *, has_key: bool) -> APIRouter:
+    """Return the routes of the page; `has_key`: it asks for the key of the server. A page opens no model, but its first run does."""
+    router, kept = APIRouter(), dict[str, LiveRuns]()
+    first = models.first.name
+
+    def shown(name: str) -> HTMLResponse:
+        models.check(name)
+        told = {"rows": [], "live": {"model": name, "has_key": has_key}}
+        return HTMLResponse(
+            page(told, title=name, is_live=True), headers={"Content-Security-Policy": "frame-ancestors 'none'"}
+        )
 
     @router.get("/", include_in_schema=False)
     async def inspector() -> HTMLResponse:
-        return HTMLResponse(shown, headers=headers)
+        return shown(first)
+
+    @router.get("/models/{name:path}/", include_in_schema=False)
+    async def inspector_of(name: str) -> HTMLResponse:
+        return shown(name)
 
     @router.post("/inspect/run")
-    async def run(body: RunRequest) -> StreamingResponse:
+    async def run(body: RunRequest, request: Request) -> StreamingResponse:
+        return await run_of(first, body, request)
+
+    @router.post("/models/{name:path}/inspect/run", include_in_schema=False)
+    async def run_of(name: str, body: RunRequest, request: Request) -> StreamingResponse:
+        models.check(name)
+        request.state.model = name
         with ExitStack() as stack:
             stack.enter_context(door.entered(1))
+            served = await models.get(name)
+            runs = kept.setdefault(name, LiveRuns(served.model, limits, served.state_bytes))
+            runs.max_bytes = served.state_bytes  # which is less since another model was opened
+            constraints = served.constraints
             try:
-                check_prompt("prompt", [body.prompt or ""], limits, model)
+                check_prompt("prompt", [body.prompt or ""], limits, served.model)
                 for i, step in enumerate(body.steps):
                     check_phrases(step.bans, limits, f"steps/{i}/bans")
                     check_phrases(step.stops, limits, f"steps/{i}/stops")
@@ -132,10 +152,10 @@ def _event(value: dict[str, Any]) -> bytes:
 
 
 class LiveRuns:
-    """Runs chains for pages, and keeps the states that they have written."""
+    """Runs chains for pages, and keeps the states that they have written, of `max_bytes` at most."""
 
     def __init__(self, model: Any, limits: ServerLimits, max_bytes: int) -> None:
-        self._model, self._limits, self._max_bytes = model, limits, max_bytes
+        self._model, self._limits, self.max_bytes = model, limits, max_bytes
         self._states: OrderedDict[str, SequenceState] = OrderedDict()
 
     async def news(self, body: RunRequest, generators: Sequence[Generator | None]) -> AsyncIterator[dict[str, Any]]:
@@ -231,7 +251,7 @@ class LiveRuns:
     def _kept(self, state: SequenceState) -> str:
         key = uuid4().hex
         self._states[key] = state
-        while len(self._states) > _MAX_STATES or kv_bytes([*self._states.values()]) > self._max_bytes:
+        while len(self._states) > _MAX_STATES or kv_bytes([*self._states.values()]) > self.max_bytes:
             self._states.popitem(last=False)
         return key
 

@@ -26,10 +26,11 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from fsm import Limits, TokenFSM
 from outlines_cont import models
-from outlines_cont.serve.api_error import APIError
-from outlines_cont.serve.app import KnownHosts, is_loopback, make_app
+from outlines_cont.serve.app import make_app
+from outlines_cont.serve.hosts import KnownHosts, is_loopback
 from outlines_cont.serve.limits import ServerLimits
 from outlines_cont.serve.prefix_table import PrefixTable, prefix_text
+from outlines_cont.serve.protocols.api_error import APIError
 
 Message = MutableMapping[str, Any]
 _DEFAULTS = ServerLimits()

@@ -12,12 +12,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from outlines_cont import models
+from outlines_cont import continuous, generate, models
 from outlines_cont.batches.batch_run import BatchRun
 from outlines_cont.batches.doors import application_door, server_door
 from outlines_cont.cli.__main__ import app
+from outlines_cont.cli.model_names import models_by_name
 from outlines_cont.errors import OutlinesContError
+from outlines_cont.pipelines import SetupError
 from outlines_cont.serve.app import make_app
+from tests.saved_model import save_model
 from tests.serve.running import Running
 
 ASKED: Any = {"temperature": 0, "max_tokens": 8, "messages": [{"role": "user", "content": "Rain?"}]}
@@ -240,6 +243,8 @@ def test_a_reply_that_is_no_json_is_an_error(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
+        (("--model", "a=bundled", "--model", "a=bundled"), "expected a name of its own for each model, got 'a' for two"),
+        (("--model", "a=bundled", "--model", "b=./nowhere"), "expected an existing folder for the model 'b', got './nowhere'"),
         (("--errors", "out.jsonl"), "expected two files"),
         (("--errors", "in.jsonl"), "other than the input"),
         (("--errors", "nowhere/out.jsonl"), "a folder that exists"),
@@ -260,6 +265,40 @@ def test_an_input_that_cannot_be_read_is_said_in_one_line(folder: Path) -> None:
     done = batch()
     assert (done.exit_code, len(done.stderr.splitlines())) == (2, 1)
     assert "'in.jsonl'" in done.stderr
+
+
+def test_lines_for_several_models(folder: Path) -> None:
+    save_model(folder / "small")
+    asked: Any = {"prompt": "Message: Hello", "max_tokens": 4, "temperature": 0}
+    given = [asked, asked | {"model": "tiny"}, asked | {"model": "s"}, asked | {"model": "other"}]
+    (folder / "in.jsonl").write_text("".join(line(str(i), "/v1/completions", body) + "\n" for i, body in enumerate(given)))
+    done = batch("--model", "tiny=bundled", "--model", "s=./small")
+    assert done.exit_code == 1
+    found = {name: one["response"]["body"] for name, one in records("out.jsonl").items()}
+    assert {name: one["model"] for name, one in found.items()} == {"0": "tiny", "1": "tiny", "2": "s"}
+    assert reply_text(found["0"]) == reply_text(found["1"])
+    for name, model in (("0", models.tiny()), ("2", models.transformers("small"))):
+        assert "Message: Hello" + reply_text(found[name]) == str(continuous(generate.text(model))("Message: Hello", max_tokens=4))
+    (failed,) = records("out.errors.jsonl").values()
+    assert "expected one of the models 'tiny', 's', got 'other'" in failed["response"]["body"]["error"]["message"]
+    assert batch("--model", "tiny=bundled", "--model", "s=./small", "--resume").exit_code == 1  # nothing is left to be asked
+    assert "--overwrite" in batch("--model", "tiny=bundled", "--resume").stderr  # it was written by other models
+
+
+def test_models_have_names(tmp_path: Path) -> None:
+    folder = tmp_path / "a=b"
+    folder.mkdir()
+    assert models_by_name([None]) == {"tiny": None}
+    assert models_by_name([None], "x") == {"x": None}
+    assert models_by_name(["org/model", "b=bundled", str(folder), f"c={folder}"], "x") == {
+        "x": "org/model",
+        "b": None,
+        "a=b": str(folder),
+        "c": str(folder),
+    }
+    for given, name in ((["=a"], None), (["a="], None), ([""], None), (["a=x"], "b"), (["x", "x"], None), ([None, "tiny=x"], None)):
+        with pytest.raises(SetupError):
+            models_by_name(given, name)
 
 
 # -- a server ----------------------------------------------------------------------------------------------------------

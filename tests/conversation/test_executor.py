@@ -178,6 +178,26 @@ def test_seeds_make_runs_repeatable() -> None:
     assert run(1)[0] != run(1)[1]
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2**64 - 1])
+def test_conversations_draw_what_samples_of_a_call_draw(seed: int) -> None:
+    """The conversation with a number is the sample with this number, also beside others, and after some were closed."""
+    model = random_model()
+    sampler = samplers.multinomial(4, temperature=1.5)
+    wanted = continuous(generate.regex(model, "[a-z]{40}", sampler=sampler))("the", rng=seed, max_tokens=6)
+    ids = [list(row.token_ids) for row in wanted.rows[0]]
+    with BatchedExecutor(model, seed=seed) as executor:
+        made = [executor.create("the") for _ in range(4)]
+        other = executor.create("the", seed=seed)
+        made[1].close()
+        for conversation in executor.conversations:
+            conversation.constrain(fsm.regex("[a-z]{40}"))
+        for _ in range(6):
+            executor.infer()
+            executor.step(sampler=samplers.multinomial(temperature=1.5))
+        assert [made[i].token_ids for i in (0, 2, 3)] == [ids[i] for i in (0, 2, 3)]
+        assert other.token_ids == ids[0], "a seed of its own is that of its prompt"
+
+
 # -- order of calls ----------------------------------------------------------------------------------------------------
 
 

@@ -58,7 +58,7 @@ from outlines_cont.generation.options import _CHECKED, Options, checked_policies
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.policies import Constraint
 from tests.engine.test_engine_loop import Planned, _free, _write
-from tests.fakes import FakeTokenizer, random_model, random_network, recurrent_network
+from tests.fakes import FakeTokenizer, fresh_model, random_model, random_network, recurrent_network
 from tests.saved_model import save_model
 
 
@@ -265,7 +265,7 @@ def test_a_function_that_knows_its_options_keeps_its_signature() -> None:
 
 
 def test_the_prefix_cache_of_a_model_is_turned_off_by_its_bytes() -> None:
-    model = random_model()
+    model = fresh_model()
     write = generate.text(model)
     prompt = "word " * 40
     model.prefix_cache.max_bytes = 1 << 20

@@ -82,6 +82,26 @@ def test_a_tree_with_little_room_forgets_what_was_used_least_recently(steps: lis
             assert all(order[id(child)] < order[id(node)] for child in node.children.values()), "a leaf goes first"
 
 
+@settings(max_examples=80, deadline=None)
+@given(st.lists(_IDS, max_size=20), st.lists(st.integers(0, 60), min_size=1, max_size=4))
+def test_another_size_drops_what_is_too_much_and_no_more(added: list[tuple[int, ...]], rooms: list[int]) -> None:
+    store = KVStore()
+    cache = PrefixCache(store, 10**9)
+    cache.min_tokens = 1
+    for token_ids in added:
+        cache.keep(token_ids, kv_of(store, token_ids))
+    for room in rooms:
+        before = [*cache._tree.nodes]
+        sizes = [node.nbytes for node in before]
+        cache.max_bytes = room * PER_TOKEN
+        left = len(cache._tree.nodes)
+        assert [*cache._tree.nodes] == before[len(before) - left :], "what was used last stays"
+        assert cache.nbytes == store.nbytes == sum(sizes[len(sizes) - left :]) <= cache.max_bytes
+        assert left == len(sizes) or sum(sizes[len(sizes) - left - 1 :]) > cache.max_bytes, "it drops no more than it has to"
+        assert all(is_right(cache.find(token_ids), token_ids) for token_ids in added)
+        cache.max_bytes = 10**9
+
+
 @pytest.mark.parametrize("alphabet", [2, 5, 300])
 def test_the_cache_is_within_its_bytes_at_every_moment(alphabet: int) -> None:
     """700 random prompts, looked at whenever a buffer is made."""

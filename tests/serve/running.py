@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
 import httpx
@@ -20,10 +20,17 @@ class Running:
     """A context manager."""
 
     def __init__(
-        self, model: Any, *, key: str | None = None, hosts: Sequence[str] | None = None, cors_origins: Sequence[str] = (), **limits: Any
+        self,
+        model: Any,
+        *,
+        others: Mapping[str, Callable[[], Any]] | None = None,
+        key: str | None = None,
+        hosts: Sequence[str] | None = None,
+        cors_origins: Sequence[str] = (),
+        **limits: Any,
     ) -> None:
         self.model = model
-        app = make_app(model, "tiny", limits=ServerLimits(**limits), api_key=key, hosts=hosts, cors_origins=cors_origins)
+        app = make_app(model, "tiny", others=others, limits=ServerLimits(**limits), api_key=key, hosts=hosts, cors_origins=cors_origins)
         self._server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error"))
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._key = key or "none"

@@ -106,6 +106,24 @@ def test_an_answer_of_a_pydantic_model(client: Any) -> None:
     assert client.messages.create(**MESSAGE | {"messages": messages}).content
 
 
+def test_an_answer_of_a_pydantic_model_beside_tools(client: Any) -> None:
+    if not hasattr(client.messages, "parse"):
+        pytest.skip("this version of the client parses no answers")
+    kinds = set()
+    for seed in range(8):
+        more: Any = {"max_tokens": 300, "extra_body": {"temperature": 2, "seed": seed}, "tools": [TOOL]}
+        reply = client.messages.parse(**MESSAGE | more, output_format=Order)
+        kinds.add(reply.stop_reason)
+        assert (reply.parsed_output is None) == (reply.stop_reason != "end_turn")
+        results = [
+            {"type": "tool_result", "tool_use_id": block.id, "content": "Rain."} for block in reply.content if block.type == "tool_use"
+        ]
+        messages = [*ASKED, {"role": "assistant", "content": reply.content}, {"role": "user", "content": results or "Again."}]
+        last = client.messages.parse(**MESSAGE | {"messages": messages, "max_tokens": 100}, output_format=Order)
+        assert last.stop_reason == "max_tokens" or isinstance(last.parsed_output, Order)
+    assert kinds <= {"tool_use", "end_turn", "max_tokens"}
+
+
 def test_the_runner_of_tools(client: Any) -> None:
     tool = getattr(anthropic, "beta_tool", None)
     if tool is None:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -19,6 +20,7 @@ from outlines_cont import models
 from outlines_cont.errors import OptionError
 from outlines_cont.serve.app import run
 from outlines_cont.serve.limits import ServerLimits
+from tests.saved_model import save_model
 
 _WIDE = {"type": "object", "properties": {f"key{i}": {"type": ["string", "integer", "null"]} for i in range(400)}}
 _TOO_MUCH: list[tuple[dict[str, Any], str]] = [
@@ -31,10 +33,11 @@ _TOO_MUCH: list[tuple[dict[str, Any], str]] = [
 """What is over a limit of the server below, and what the reply says."""
 
 
-def test_the_command_serves_and_ends() -> None:
+def test_the_command_serves_and_ends(tmp_path: Path) -> None:
     limits = ["--max-choices", "2", "--max-body-bytes", "20000", "--max-schema-work", "2000", "--max-mask-work", "300"]
     limits += ["--kv-budget-bytes", "2000000"]
-    command = [sys.executable, "-m", "outlines_cont.cli", "serve", "--port", "0", "--name", "ours", *limits]
+    command = [sys.executable, "-m", "outlines_cont.cli", "serve", "bundled", "--port", "0", "--name", "ours", *limits]
+    command += ["--model", f"small={save_model(tmp_path)}"]
     environment = os.environ | {"OUTLINES_CONT_API_KEY": "secret"}
     key = {"Authorization": "Bearer secret"}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
@@ -52,10 +55,12 @@ def test_the_command_serves_and_ends() -> None:
             for refused, said in _TOO_MUCH:
                 reply = httpx.post(f"{url}/v1/completions", json=body | refused, headers=key, timeout=90)
                 assert (reply.status_code, said in reply.text) == (413 if "at most 20000 bytes" in said else 400, True), reply.text
+            small = body | {"model": "small", "structured_outputs": {"regex": "[0-9]{4}"}}
+            assert len(httpx.post(f"{url}/v1/completions", json=small, headers=key, timeout=90).json()["choices"][0]["text"]) == 4
             found: list[httpx.Response] = []
             asking = threading.Thread(target=lambda: found.append(httpx.post(f"{url}/v1/completions", json=body, headers=key, timeout=90)))
             asking.start()
-            while "outlines_cont_running_rows 1.0" not in httpx.get(f"{url}/metrics", headers=key).text:
+            while 'outlines_cont_running_rows{model="ours"} 1.0' not in httpx.get(f"{url}/metrics", headers=key).text:
                 assert asking.is_alive()
             process.send_signal(signal.SIGINT)
             asking.join()

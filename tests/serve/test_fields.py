@@ -14,7 +14,7 @@ from pydantic import BaseModel
 
 import fsm
 from outlines_cont import models
-from outlines_cont.serve.api_error import in_words_of_http
+from outlines_cont.serve.protocols.api_error import in_words_of_http
 from tests.chat_models import PLAIN, chat_model
 from tests.serve.running import Running
 from tests.serve.test_server import ASKED, OTHER, WEATHER, Order, _chunks
@@ -268,7 +268,7 @@ def test_a_grammar_is_read_in_either_notation(served: Running, grammar: str, acc
         ("/v1/responses", "format", "`text`"),
         (PATH, "n_predict", "`max_tokens`"),
         ("/v1/responses", "n_predict", "`max_output_tokens`"),
-        (PATH, "functions", "`tools`"),
+        ("/v1/responses", "functions", "`tools`"),
         (PATH, "repeat_penalty", "`repetition_penalty`"),
         (PATH, "enable_thinking", 'chat_template_kwargs: {"enable_thinking": ...}'),
     ],
@@ -342,11 +342,16 @@ WRONG: list[tuple[str, Any, str | None, str, str]] = [
     (PATH, {"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "messages/0/content/0/type", "invalid_value", "hears"),
     (
         PATH,
-        {"messages": [{"role": "assistant", "function_call": {"name": "a"}}]},
-        "messages/0/function_call",
-        "invalid_value",
-        "tool_calls",
+        {"messages": [{"role": "assistant", "function_call": {"arguments": "{}"}}]},
+        "messages/0/function_call/name",
+        "missing_required_parameter",
+        "required",
     ),
+    (PATH, {"function_call": "auto"}, "function_call", "invalid_value", "functions"),
+    (PATH, {"functions": [{"name": "f"}], "tools": []}, "tools", "invalid_value", "got both"),
+    (PATH, {"functions": [{"name": "f"}], "tool_choice": "auto"}, "tool_choice", "invalid_value", "got both"),
+    (PATH, {"functions": [{"name": "f", "parameters": {"type": "a"}}]}, "functions/0#/parameters/type", "schema_error", "type"),
+    (PATH, {"functions": [{"nam": "f"}]}, "functions/0/name", "missing_required_parameter", "required"),
     (PATH, {"n": 17}, "n", "invalid_value", "16"),
     (PATH, {"logit_bias": {"a": 1}}, "logit_bias", "invalid_value", "ids"),
     (PATH, {"logit_bias": {"999999": 1}}, "logit_bias", "invalid_value", "999999"),

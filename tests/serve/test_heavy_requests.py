@@ -15,7 +15,7 @@ from outlines_cont.device import TRIM_FROM_BYTES, Trimmer
 from outlines_cont.generate import Generator
 from outlines_cont.policies import slow_work
 from outlines_cont.policies.constraint import KeptConstraints
-from outlines_cont.serve import app
+from outlines_cont.serve import served_model
 from outlines_cont.serve.limits import CacheShares, ServerLimits
 from tests.serve.running import Running, wait_until
 
@@ -57,10 +57,10 @@ def test_what_is_too_large_is_refused_before_it_is_read(monkeypatch: pytest.Monk
     async def asked(*arguments: Any) -> None:
         raise AssertionError("it was read")
 
-    monkeypatch.setattr(app, "asked_chat", asked)
-    monkeypatch.setattr(app, "asked_completion", asked)
-    monkeypatch.setattr(app.Constraints, "generator", asked)
-    monkeypatch.setattr(app.Constraints, "tools", asked)
+    monkeypatch.setattr(served_model, "asked_chat", asked)
+    monkeypatch.setattr(served_model, "asked_completion", asked)
+    monkeypatch.setattr(served_model.Constraints, "generator", asked)
+    monkeypatch.setattr(served_model.Constraints, "tools", asked)
     limits = {"max_phrases": 8, "max_phrase_characters": 64, "max_prompt_characters": 100, "max_messages": 5, "max_tools": 3}
     bases: dict[str, Any] = {_TEXT: {"prompt": "a"}, _CHAT: {"messages": [_SAID]}, _ITEMS: {}, "/inspect/run": None}
     with Running(models.tiny(), **limits) as served:
@@ -124,7 +124,7 @@ def test_kept_constraints_are_bounded_in_bytes() -> None:
         assert kept.max_bytes == shares.constraints // 2
         assert kept.nbytes <= kept.max_bytes
         assert 1 < len(kept) < 20
-        found = app_of(served)._constraints._found
+        found = app_of(served).models.first.constraints._found
         assert 1 < len(found) < 20
         assert all(isinstance(one.done.result(), Generator) for one in found.values())
         assert model.prefix_cache.max_bytes == shares.prefixes

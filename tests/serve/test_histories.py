@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from outlines_cont import Chat
-from outlines_cont.serve.messages import Message, conversation
-from outlines_cont.serve.requests import ChatRequest, CompletionRequest
-from outlines_cont.serve.responses import ResponsesRequest
+from outlines_cont.serve.protocols.messages import Message, conversation
+from outlines_cont.serve.protocols.requests import ChatRequest, CompletionRequest
+from outlines_cont.serve.protocols.responses import ResponsesRequest
 from tests.chat_models import LLAMA3, MISTRAL, QWEN3, chat_model
 from tests.serve.running import Running
 from tests.serve.test_server import ASKED, WEATHER, Order, _chunks

@@ -219,6 +219,35 @@ def test_an_answer_has_the_form_that_is_asked_for(served: Running, place: str) -
     assert Order.model_validate_json(block["text"]) == Order(customer="Ana Novak", item="lamps", quantity=3)
 
 
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("place", ["output_config", "output_format"])
+def test_beside_tools_a_reply_is_calls_or_a_text_of_the_form(served: Running, place: str, seed: int) -> None:
+    draw = random.Random(seed)
+    more: Any = {"output_config": {"format": ORDER}} if place == "output_config" else {"output_format": ORDER}
+    choice = draw.choice([{"type": "auto"}, {"type": "auto", "disable_parallel_tool_use": True}, {"type": "none"}, {"type": "any"}, None])
+    more |= {"tools": [TOOL], "temperature": 2, "seed": seed, "max_tokens": 300} | ({} if choice is None else {"tool_choice": choice})
+    whole = served.post(PATH, SAID | more).json()
+    assert same_parts(whole_of(events_of(served, SAID | more))) == same_parts(whole)
+    kinds = [block["type"] for block in whole["content"]]
+    for block in whole["content"]:
+        if block["type"] == "tool_use":
+            assert block["input"]["city"] in ("Paris", "Oslo")
+        elif whole["stop_reason"] == "end_turn":
+            assert isinstance(Order.model_validate_json(block["text"]), Order)
+    assert kinds == ["text"] or {*kinds} == {"tool_use"}
+    if choice is not None:
+        assert {*kinds} != {"tool_use"} if choice["type"] == "none" else choice["type"] == "auto" or {*kinds} == {"tool_use"}
+    schema = {"name": "output", "schema": ORDER["schema"], "strict": True}
+    chat: Any = {"tools": [WEATHER], "response_format": {"type": "json_schema", "json_schema": schema}}
+    forms = {"auto": "auto", "none": "none", "any": "required"}
+    chat |= {} if choice is None else {"tool_choice": forms[choice["type"]]}
+    chat |= {"parallel_tool_calls": False} if choice is not None and "disable_parallel_tool_use" in choice else {}
+    message = served.post(CHAT, SAID | {"temperature": 2, "seed": seed, "max_tokens": 300} | chat).json()["choices"][0]["message"]
+    calls = [json.loads(call["function"]["arguments"]) for call in message.get("tool_calls", ())]
+    assert calls == [block["input"] for block in whole["content"] if block["type"] == "tool_use"]
+    assert (message["content"] or "") == "".join(block["text"] for block in whole["content"] if block["type"] == "text")
+
+
 def test_more_tokens_than_the_server_writes_are_as_many_as_it_writes() -> None:
     with Running(models.tiny(), max_tokens=5) as served:
         reply = served.post(PATH, SAID | {"max_tokens": 32_000}).json()
@@ -389,13 +418,13 @@ def test_errors_have_the_form_of_the_protocol_wherever_they_arise() -> None:
         assert kind(f"{PATH}/batches", {}) == (404, "not_found_error")
         assert served.send(PATH, "{").json()["type"] == "error"
         assert served.post(CHAT, {}, **no_key).json().keys() == {"error"}
-        door = served._server.config.app.state.server._door  # type: ignore[union-attr]
+        door = served._server.config.app.state.server.door  # type: ignore[union-attr]
         with door.entered(1):
             assert kind(PATH, SAID) == (429, "rate_limit_error")
 
 
 def test_a_stream_that_fails_ends_with_an_error(served: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    from outlines_cont.serve.anthropic_writer import MessageWriter
+    from outlines_cont.serve.protocols.anthropic_writer import MessageWriter
 
     def fail(*_: Any) -> Any:
         raise RuntimeError("of the test")

@@ -133,7 +133,7 @@ def test_a_client_that_goes_away_frees_its_rows(served: str, stream: bool) -> No
                 metrics[reply.headers["x-replica"]] = reply.text
                 if len(metrics) == 2:
                     break
-        found = [float(text.partition(f"\noutlines_cont_{name} ")[2].partition("\n")[0]) for text in metrics.values()]
+        found = [float(text.partition(f'\noutlines_cont_{name}{{model="tiny"}} ')[2].partition("\n")[0]) for text in metrics.values()]
         metrics.clear()
         return sum(found)
 

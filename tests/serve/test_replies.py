@@ -10,9 +10,9 @@ import pytest
 from openai.types.chat import ChatCompletionChunk
 
 from outlines_cont import OpenCall, StreamEvent, models
-from outlines_cont.serve.choice import Answer, Choice
-from outlines_cont.serve.replies import ChatWriter, sent
-from outlines_cont.serve.requests import ChatRequest
+from outlines_cont.serve.protocols.choice import Answer, Choice
+from outlines_cont.serve.protocols.replies import ChatWriter, sent
+from outlines_cont.serve.protocols.requests import ChatRequest
 
 TEXTS = ["", " hello", '"', '""', "\\", "\n\r\t\x00", "\u2028é漢🙂", '{"content":""}', "data: [DONE]\n\n"]
 

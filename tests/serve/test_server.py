@@ -558,7 +558,7 @@ def test_a_client_that_goes_away_frees_its_rows(served: Running, stream: bool) -
         served.wait_until(lambda: served.num_running == 3)
     served.wait_until(lambda: served.num_running == 0)
     metrics = httpx.get(served.url + "/metrics").text
-    assert float(re.findall(r"^outlines_cont_cancelled_requests_total (\S+)", metrics, re.M)[0]) >= 1
+    assert float(re.findall(r'^outlines_cont_cancelled_requests_total{model="tiny"} (\S+)', metrics, re.M)[0]) >= 1
 
 
 class Endless:
@@ -644,7 +644,7 @@ def test_tokens_and_requests_are_counted() -> None:
         reply = served.client.chat.completions.create(**SAID, max_tokens=5)
         served.post(_PATH, {})
         text = httpx.get(served.url + "/metrics").text
-    counted = dict(re.findall(r'^outlines_cont_tokens_total{kind="(\w+)"} (\S+)', text, re.M))
+    counted = dict(re.findall(r'^outlines_cont_tokens_total{kind="(\w+)",model="tiny"} (\S+)', text, re.M))
     assert reply.usage is not None
     assert {kind: float(value) for kind, value in counted.items()} == {
         "prompt": reply.usage.prompt_tokens,
@@ -652,5 +652,5 @@ def test_tokens_and_requests_are_counted() -> None:
         "written": reply.usage.completion_tokens,
         "thoughts": 0,
     }
-    statuses = re.findall(r'^outlines_cont_requests_total{path="/v1/chat/completions",status="(\d+)"} 1.0', text, re.M)
-    assert sorted(statuses) == ["200", "400"]
+    statuses = re.findall(r'^outlines_cont_requests_total{model="(.*)",path="/v1/chat/completions",status="(\d+)"} 1.0', text, re.M)
+    assert sorted(statuses) == [("", "400"), ("tiny", "200")]  # the first has named no model

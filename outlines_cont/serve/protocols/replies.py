@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 from outlines_cont.events.event import Alternatives, OpenCall, StreamEvent
-from outlines_cont.serve.api_error import APIError
-from outlines_cont.serve.choice import Answer, Choice, Echo, all_events
-from outlines_cont.serve.requests import ChatRequest, CompletionRequest
+from outlines_cont.serve.protocols.api_error import APIError
+from outlines_cont.serve.protocols.choice import Answer, Choice, Echo, all_events
+from outlines_cont.serve.protocols.requests import ChatRequest, CompletionRequest
 
 _json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 _LEAST = -9999.0  # in place of minus infinity, which JSON lacks
@@ -134,7 +134,7 @@ class ChatWriter(_ChoicesWriter):
 
     def __init__(self, model: Any, name: str, answer: Answer, request: ChatRequest) -> None:
         super().__init__(model, name, answer, request)
-        self._custom = request.custom_names
+        self._custom, self._has_functions = request.custom_names, bool(request.functions)
         self._frames: dict[int, list[bytes]] = {}
 
     def sent(self, choice: Choice, event: StreamEvent) -> bytes:
@@ -159,11 +159,19 @@ class ChatWriter(_ChoicesWriter):
         if event.text:
             delta["reasoning_content" if event.is_thought else "content"] = event.text
         if event.call is not None:
-            delta["tool_calls"] = [self._call_delta(choice, event.call)]
-        reason = choice.reason(event) if event.finish_reason else None
+            delta |= self._called([self._call_delta(choice, event.call)])
+        reason = self._reason(choice, event) if event.finish_reason else None
         logprobs = self._logprobs(event)
         if delta or reason is not None or logprobs:
             yield self._delta(choice, delta, reason, logprobs, self._ids(event))
+
+    def _called(self, calls: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return calls, or parts of them, as a message has them; for older clients the one call of a function."""
+        return {"function_call": calls[0]["function"]} if self._has_functions else {"tool_calls": calls}
+
+    def _reason(self, choice: Choice, event: StreamEvent) -> str:
+        reason = choice.reason(event)
+        return "function_call" if self._has_functions and reason == "tool_calls" else reason
 
     def _call_delta(self, choice: Choice, call: OpenCall) -> dict[str, Any]:
         kind, is_first = "custom" if call.name in self._custom else "function", call.index not in choice.told
@@ -185,10 +193,10 @@ class ChatWriter(_ChoicesWriter):
         if thoughts := "".join(one.text for one in events if one.is_thought):
             message["reasoning_content"] = thoughts
         if calls:
-            message |= {"content": event.text or None, "tool_calls": calls}
+            message |= {"content": event.text or None} | self._called(calls)
         logprobs = None if self._answer.top is None else {"content": self._logprobs(event), "refusal": None}
-        one = {"index": choice.index, "message": message, "finish_reason": choice.reason(event), "logprobs": logprobs}
-        return one | self._ids(event)
+        one = {"index": choice.index, "message": message, "finish_reason": self._reason(choice, event)}
+        return one | {"logprobs": logprobs} | self._ids(event)
 
     def _calls(self, choice: Choice, events: Sequence[StreamEvent]) -> list[dict[str, Any]]:
         """Return the calls of a reply, as the chunks of a stream make them; the last one may be cut."""

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from outlines_cont.events.event import OpenCall, StreamEvent
-from outlines_cont.serve.api_error import APIError
-from outlines_cont.serve.choice import Answer, Choice
-from outlines_cont.serve.replies import Writer
-from outlines_cont.serve.responses import ResponsesRequest
+from outlines_cont.serve.protocols.api_error import APIError
+from outlines_cont.serve.protocols.choice import Answer, Choice
+from outlines_cont.serve.protocols.replies import Writer
+from outlines_cont.serve.protocols.responses import ResponsesRequest
 
 # Of each type of item: the prefix of its id, the name of its text, and that of its events.
 _TYPES = {

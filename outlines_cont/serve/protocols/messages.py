@@ -137,22 +137,21 @@ class CustomCall(Tolerant):
 class Message(Tolerant):
     """A message of the conversation. Fields that are not here change nothing."""
 
-    role: Literal["developer", "system", "user", "assistant", "tool"]
+    role: Literal["developer", "system", "user", "assistant", "tool", "function"]
     content: str | list[TextPart] | None = None
     name: str | None = None
     tool_calls: list[FunctionCall | CustomCall] | None = None
     tool_call_id: str | None = None
+    function_call: CalledFunction | None = None
     reasoning_content: Any = None
     reasoning: Any = None
     refusal: Any = None
 
     @model_validator(mode="before")
     @classmethod
-    def _has_no_function_call(cls, given: Any) -> Any:
-        if isinstance(given, dict) and given.get("function_call") is not None and not given.get("tool_calls"):
-            raise invalid(
-                "expected `tool_calls` in place of `function_call`, which is no longer in use", "function_call"
-            )
+    def _has_one_kind_of_calls(cls, given: Any) -> Any:
+        if isinstance(given, dict) and given.get("tool_calls") and "function_call" in given:
+            return {name: value for name, value in given.items() if name != "function_call"}
         return given
 
     @property
@@ -166,6 +165,26 @@ class Message(Tolerant):
     def thoughts(self) -> str | None:
         """The thoughts of an earlier reply, by either of the names that clients have for them."""
         return next((one for one in (self.reasoning_content, self.reasoning) if isinstance(one, str)), None)
+
+
+def as_tools(messages: Sequence[Message]) -> list[Message]:
+    """Return messages of which those of older clients, with a `function_call` or of the role `function`, are calls of tools and results.
+
+    Each such call has an id, which is that of the result after it: the number of the call, as nobody but the template sees it.
+    """
+    found: list[Message] = []
+    number = 0
+    for message in messages:
+        if message.function_call is not None and not message.tool_calls:
+            number += 1
+            call = FunctionCall(id=f"call{number:05d}", function=message.function_call)
+            message = message.model_copy(update={"tool_calls": [call]})
+        elif message.role == "function":
+            message = message.model_copy(
+                update={"role": "tool", "tool_call_id": f"call{number:05d}" if number else None}
+            )
+        found.append(message)
+    return found
 
 
 def conversation(messages: Sequence[Message]) -> list[dict[str, Any]]:

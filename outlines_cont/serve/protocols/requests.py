@@ -8,8 +8,16 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, Json, model_validator
 
-from outlines_cont.serve.messages import Body, Message, Strict, invalid
-from outlines_cont.serve.tools import NamedCustom, NamedFunction, Tool, ToolChoice
+from outlines_cont.serve.protocols.messages import Body, Message, Strict, as_tools, invalid
+from outlines_cont.serve.protocols.tools import (
+    Function,
+    FunctionTool,
+    Named,
+    NamedCustom,
+    NamedFunction,
+    Tool,
+    ToolChoice,
+)
 
 EFFORTS = {"minimal": 1 / 8, "low": 1 / 4, "medium": 1 / 2, "high": 3 / 4, "xhigh": 7 / 8}
 """Which part of the tokens of a reply its thoughts take at most, by `reasoning_effort`."""
@@ -155,7 +163,10 @@ class Generation(Sampling):
 
 
 class ChatRequest(Generation):
-    """A request to `/v1/chat/completions`. The fields from `store` on change nothing."""
+    """A request to `/v1/chat/completions`. The fields from `store` on change nothing.
+
+    `functions` and `function_call`, which older clients send, become `tools` and `tool_choice`, and such messages calls and results.
+    """
 
     schema_field: ClassVar[str] = "response_format/json_schema/schema"
 
@@ -172,14 +183,30 @@ class ChatRequest(Generation):
     chat_template_kwargs: dict[str, Any] | None = None
     continue_final_message: bool | None = None
     max_tool_calls: int | None = Field(None, ge=1)
+    functions: list[Function] | None = None
+    function_call: Literal["none", "auto"] | Named | None = None
     store: bool | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
     modalities: list[Literal["text"]] | None = None
     audio: None = None
-    function_call: None = None
-    functions: None = None
     prediction: None = None
     web_search_options: None = None
+
+    @model_validator(mode="after")
+    def _has_tools(self) -> ChatRequest:
+        self.messages = as_tools(self.messages)
+        if self.function_call not in (None, "none") and not self.functions:
+            raise invalid("`function_call` belongs to a request with `functions`", "function_call")
+        if not self.functions:
+            return self
+        for name in ("tools", "tool_choice"):
+            if getattr(self, name) is not None:
+                raise invalid(f"expected one of `functions` and `{name}`, got both", name)
+        called = self.function_call
+        self.tools = [FunctionTool(type="function", function=one) for one in self.functions]
+        self.tool_choice = NamedFunction(type="function", function=called) if isinstance(called, Named) else called
+        self.parallel_tool_calls = False  # such a reply has one call
+        return self
 
     @model_validator(mode="after")
     def _agrees(self) -> ChatRequest:

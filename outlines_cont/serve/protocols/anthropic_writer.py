@@ -10,10 +10,10 @@ from typing import Any
 from pydantic_core import from_json
 
 from outlines_cont.events.event import OpenCall, StreamEvent
-from outlines_cont.serve.anthropic import MessagesRequest, error_body
-from outlines_cont.serve.api_error import APIError
-from outlines_cont.serve.choice import Answer, Choice
-from outlines_cont.serve.replies import Writer
+from outlines_cont.serve.protocols.anthropic import MessagesRequest, error_body
+from outlines_cont.serve.protocols.api_error import APIError
+from outlines_cont.serve.protocols.choice import Answer, Choice
+from outlines_cont.serve.protocols.replies import Writer
 
 # Of each type of block: the type of its deltas, and their field.
 _DELTAS = {

@@ -1,10 +1,12 @@
-"""`asked_chat` and `asked_completion`: check a request, and return its `Answer`; nothing runs before its events are iterated over. All
-choices of all requests run in the one loop of the model's engine.
+"""`ServedModel`: a model as the server has it: with the constraints of its requests, and the thread of its engine. It checks a request, and
+makes the `Answer` to it, of which nothing runs before its events are iterated over, and the writer of the reply. All choices of all
+requests to a model run in the one loop of its engine.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,21 +15,116 @@ from typing import Any
 from outlines_cont import policies, samplers
 from outlines_cont.chat import Chat
 from outlines_cont.chats.tool import Tool
+from outlines_cont.engine.engine import engine_of
 from outlines_cont.engine.guidance import Guidance
+from outlines_cont.errors import OptionError
 from outlines_cont.events.event import StreamOptions
 from outlines_cont.generate import Generator
 from outlines_cont.generation.call import Call
+from outlines_cont.generation.engine_thread import EngineThread
 from outlines_cont.generation.options import Options
 from outlines_cont.generation.prompt import open_prompt
 from outlines_cont.generation.stream import StateStream
 from outlines_cont.generation.thinking import Thinking
-from outlines_cont.serve.api_error import APIError, api_error
-from outlines_cont.serve.choice import Answer, Choice, echo_of
-from outlines_cont.serve.messages import conversation
-from outlines_cont.serve.requests import ChatRequest, CompletionRequest
+from outlines_cont.policies.constraint import KeptConstraints, vocabulary_of_model
+from outlines_cont.serve.constraints import Constraints, Wanted
+from outlines_cont.serve.limits import CacheShares, ServerLimits, check_sizes
+from outlines_cont.serve.protocols.anthropic import MessagesRequest
+from outlines_cont.serve.protocols.anthropic_writer import MessageWriter
+from outlines_cont.serve.protocols.api_error import APIError, api_error
+from outlines_cont.serve.protocols.choice import Answer, Choice, echo_of
+from outlines_cont.serve.protocols.messages import conversation
+from outlines_cont.serve.protocols.replies import ChatWriter, CompletionWriter, Writer
+from outlines_cont.serve.protocols.requests import ChatRequest, CompletionRequest
+from outlines_cont.serve.protocols.response_writer import ResponseWriter
+from outlines_cont.serve.protocols.responses import ResponsesRequest
 from outlines_cont.state.sequence_state import SequenceState
 
 _MAX_DIGITS = 18  # of the id of a token
+_OF_RESPONSES = {"max_tokens": "max_output_tokens", "reasoning_effort": "reasoning/effort", "messages": "input"}
+"""The fields of Chat Completions that have another name there."""
+
+AnyRequest = ChatRequest | CompletionRequest | ResponsesRequest | MessagesRequest
+
+
+class ServedModel:
+    """A model of a server.
+
+    Args:
+        model: of `models.transformers` for example.
+        name: what requests call it.
+        limits: of the server and of each request.
+
+    Attributes:
+        engine: that of the model.
+        thread: runs its streams.
+        constraints: compiles and keeps those of its requests.
+        state_bytes: the most bytes of keys and values of the states that its page keeps.
+        created: when it was opened, in seconds since 1970.
+    """
+
+    def __init__(self, model: Any, name: str, limits: ServerLimits) -> None:
+        self.model, self.name, self._limits = model, name, limits
+        self.engine = engine_of(model)
+        self.thread = EngineThread(self.engine)
+        self.constraints = Constraints(model, limits.schema)
+        self.state_bytes = 0
+        self.created = int(time.time())
+
+    def bound(self, shares: CacheShares) -> None:
+        """Set how many bytes it may keep for later requests. What is over that goes: prefixes at once, the rest when the next is stored."""
+        if self.model.prefix_cache.max_bytes != shares.prefixes:
+            self.model.prefix_cache.max_bytes = shares.prefixes
+        self.constraints.max_bytes = KeptConstraints.of(self.model).max_bytes = shares.constraints // 2
+        self.state_bytes = shares.states
+        vocabulary_of_model(self.model).bound(shares.masks)
+
+    async def asked(self, body: AnyRequest) -> tuple[Answer, Writer]:
+        """Return the answer to a request, of which nothing runs before its events are iterated over, and what writes its reply."""
+        most = self._limits.max_tokens
+        check_sizes(body, self._limits, self.model)
+        if isinstance(body, CompletionRequest):
+            generator = await self.constraints.generator(Wanted.of(None, body.structured_outputs, ""))
+            answer = await asked_completion(self.model, generator, body, most)
+            return answer, CompletionWriter(self.model, self.name, answer, body)
+        if isinstance(body, MessagesRequest):
+            asked = body.as_chat(most, self._can_think)
+        else:
+            asked = body.as_chat() if isinstance(body, ResponsesRequest) else body
+        try:
+            return await self._asked_chat(body, asked, most)
+        except APIError as error:
+            if isinstance(body, ResponsesRequest):
+                error.param = _OF_RESPONSES.get(error.param or "", error.param)
+            elif isinstance(body, ChatRequest) and body.functions and (error.param or "").startswith("tools"):
+                place = (error.param or "").removeprefix("tools")
+                error.param = f"functions{place.replace('#/function/', '#/', 1)}"
+            elif (
+                error.param == "max_tokens" and isinstance(body, ChatRequest) and body.max_completion_tokens is not None
+            ):
+                error.param = "max_completion_tokens"
+            raise
+
+    async def _asked_chat(
+        self, body: ChatRequest | ResponsesRequest | MessagesRequest, asked: ChatRequest, most: int
+    ) -> tuple[Answer, Writer]:
+        if asked is not body:
+            check_sizes(asked, self._limits, self.model)
+        wanted = Wanted.of(asked.response_format, body.structured_outputs, body.schema_field)
+        generator = await self.constraints.generator(wanted)
+        tools = await self.constraints.tools(asked.tools or ())
+        answer = await asked_chat(self.model, generator, tools, asked, most)
+        if isinstance(body, ResponsesRequest):
+            return answer, ResponseWriter(self.model, self.name, answer, body)
+        if isinstance(body, MessagesRequest):
+            return answer, MessageWriter(self.model, self.name, answer, body)
+        return answer, ChatWriter(self.model, self.name, answer, body)
+
+    def _can_think(self) -> bool:
+        try:
+            return Thinking().marks(self.model)[1] != ""
+        except OptionError:
+            return False
 
 
 async def asked_chat(
@@ -46,8 +143,7 @@ async def asked_chat(
             variables = request.chat_template_kwargs
             chat = Chat(model, rng=request.seed, tools=tools if calls else (), template_variables=variables)
         with _errors_of("messages"):
-            for message in conversation(request.messages):
-                chat = chat.message(message)
+            chat = chat.add(conversation(request.messages))
             num_prompt = chat.state.shape[2]
             chats = [chat, *chat.fork(count, feed=False)[1:]]  # the first is what it would be alone
         with _errors_of():

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from outlines_cont.serve.messages import Strict
+from outlines_cont.serve.protocols.messages import Strict
 
 
 class Function(Strict):

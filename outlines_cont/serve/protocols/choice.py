@@ -12,7 +12,7 @@ from typing import Any
 from outlines_cont.chats.call_ids import random_call_id
 from outlines_cont.engine.scoring import TokenScore
 from outlines_cont.events.event import OpenCall, StreamEvent
-from outlines_cont.serve.requests import CompletionRequest
+from outlines_cont.serve.protocols.requests import CompletionRequest
 from outlines_cont.state.row import StateRow
 
 

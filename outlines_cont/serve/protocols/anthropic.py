@@ -13,8 +13,8 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
-from outlines_cont.serve.api_error import APIError
-from outlines_cont.serve.requests import ChatRequest, Sampling
+from outlines_cont.serve.protocols.api_error import APIError
+from outlines_cont.serve.protocols.requests import ChatRequest, Sampling
 
 PATH = "/v1/messages"
 _KINDS = {

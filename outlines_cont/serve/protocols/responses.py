@@ -9,10 +9,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator
 
-from outlines_cont.serve.api_error import APIError
-from outlines_cont.serve.messages import Strict, Tolerant, check_media, invalid
-from outlines_cont.serve.requests import MAX_TOP, ChatRequest, Effort, Sampling
-from outlines_cont.serve.tools import Grammar, Named, TextFormat
+from outlines_cont.serve.protocols.api_error import APIError
+from outlines_cont.serve.protocols.messages import Strict, Tolerant, check_media, invalid
+from outlines_cont.serve.protocols.requests import MAX_TOP, ChatRequest, Effort, Sampling
+from outlines_cont.serve.protocols.tools import Grammar, Named, TextFormat
 
 
 def _by_type(default: str, *names: str) -> Callable[[Any], str]:
