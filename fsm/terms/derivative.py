@@ -83,7 +83,10 @@ class Derivatives:
         self._distances = Distances(max_memo=max_memo)
         itself = proxy(self)  # no cycle: large tables are freed with the last reference to them
         self.free_texts = FreeTexts(
-            lambda node: itself.first_bytes(node), lambda node: itself.is_inhabited(node), max_memo
+            lambda node: itself.first_bytes(node),
+            lambda node: covered(itself.live_arcs(node)),
+            lambda node: itself.is_inhabited(node),
+            max_memo,
         )
         self._lock = rlock()  # a thread must not clear a cache while another one fills it
 

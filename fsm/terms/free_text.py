@@ -21,13 +21,21 @@ class FreeTexts:
     """Answers about terms, kept in this object.
 
     Args:
-        first_bytes: returns a mask of all bytes with which a text of a term may begin.
+        first_bytes: returns a mask of all bytes with which a text of a term may begin, and perhaps others.
+        begun_with: returns the mask of the bytes with which a text of a regular term begins.
         is_inhabited: whether a term without rules and MUNCH has a text.
         max_memo: the most answers that are kept.
     """
 
-    def __init__(self, first_bytes: Callable[[Node], int], is_inhabited: Callable[[Node], bool], max_memo: int) -> None:
-        self._first_bytes, self._is_inhabited, self._max_memo = first_bytes, is_inhabited, max_memo
+    def __init__(
+        self,
+        first_bytes: Callable[[Node], int],
+        begun_with: Callable[[Node], int],
+        is_inhabited: Callable[[Node], bool],
+        max_memo: int,
+    ) -> None:
+        self._first_bytes, self._begun_with = first_bytes, begun_with
+        self._is_inhabited, self._max_memo = is_inhabited, max_memo
         self._left: dict[_Question, int] = {}
         self._open: set[_Question] = set()
 
@@ -50,7 +58,7 @@ class FreeTexts:
         is_skipped = term.nullable and not term.is_guarded  # with the empty text
         if is_skipped and not excluded:
             return 0
-        if not term.has_munch:
+        if not term.has_munch and (term.is_regular or not self._first_bytes(term) & excluded):
             found = self._of_plain(term, excluded)
         else:
             question = term, excluded
@@ -63,12 +71,12 @@ class FreeTexts:
         return _least([found, excluded]) if is_skipped else found
 
     def _of_plain(self, term: Node, excluded: int) -> int | None:
-        """The answer for a term without a MUNCH."""
+        """The answer for a term without a MUNCH that is regular, or begins with no byte of `excluded`."""
         if term is EPSILON or not (
             term.is_plain or (term.is_regular and not term.nullable and self._is_inhabited(term))
         ):
             return None
-        return None if excluded and self._first_bytes(term) & excluded else 0
+        return 0 if not excluded or not term.is_regular or self._begun_with(term) & ~excluded else None
 
     def _of_parts(self, term: Node, excluded: int, depth: int) -> int | None:
         kind, args = term.kind, term.args
