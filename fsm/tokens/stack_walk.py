@@ -28,6 +28,7 @@ from fsm.terms import node as nodes
 from fsm.terms import work
 from fsm.terms.byte_classes import completed, product
 from fsm.terms.derivative import bytes_in
+from fsm.terms.free_text import ANY_TEXT, Masks
 from fsm.terms.node import EMPTY, EPSILON, Kind, Node
 from fsm.tokens.lexeme_product import LexemeProduct
 from fsm.tokens.trie import Trie
@@ -43,7 +44,6 @@ _VISITS_PER_WORK = 4
 _END = 0  # the stack without factors
 _HOLE = 1  # a stack of which nothing is known
 _DEAD = -1
-_UNSEEN = -1  # no text is seen that another one may follow; else a 256-bit mask of bytes with which it must not begin
 _MAIN = -1  # the trie of the vocabulary, among those of the texts from a byte on
 _REGULAR_ATOMS = frozenset(
     {Kind.LITERAL, Kind.BYTES, Kind.WORDS, Kind.INTERSECTION, Kind.COMPLEMENT, Kind.MACHINE, Kind.CONTINUATION}
@@ -198,8 +198,8 @@ class StackWalk:
         self._ends: dict[tuple[Node, int], list[int]] = {}
         self._rests: dict[tuple[int, int], NDArray[np.bool_]] = {}
         self._readings: dict[tuple[int, Node, int], _Reading] = {}
-        self._conditions: dict[int, int] = {}
-        self._followed: dict[tuple[int, int], bool] = {}
+        self._conditions: dict[int, Masks] = {}
+        self._followed: dict[tuple[Masks, int], bool] = {}
         self._levels: dict[tuple[int, Node], list[_Level]] = {}
         self._branch_masks: dict[tuple[int, int], int] = {}
         self._closed: dict[tuple[int, int], int] = {}
@@ -264,7 +264,7 @@ class StackWalk:
         if number is None:
             number = _DEAD
             if self._open[stack]:
-                is_alive = self._left(factor, 0) is not None or self._automaton.is_alive(factor)
+                is_alive = bool(self._left(factor, ANY_TEXT)) or self._automaton.is_alive(factor)
             else:
                 is_alive = self._seems_alive(factor, stack) or self._automaton.is_alive(
                     nodes.concat(factor, self._whole(stack))
@@ -332,38 +332,35 @@ class StackWalk:
             rest = more
         return nodes.sequence(parts), rest
 
-    def _left(self, factor: Node, mask: int) -> int | None:
-        return self._automaton.derivatives.free_texts.left(factor, mask)
+    def _left(self, factor: Node, masks: Masks) -> Masks:
+        return self._automaton.derivatives.free_texts.left(factor, masks)
 
     def _seems_alive(self, factor: Node, stack: int) -> bool:
         """True where a factor is seen to have a text that the stack below may follow; False where that takes a search."""
-        mask = self._left(factor, 0)
-        return mask is not None and self._seems_after(mask, stack)
+        return self._seems_after(self._left(factor, ANY_TEXT), stack)
 
-    def _seems_after(self, mask: int, stack: int) -> bool:
-        """True where a stack is seen to have a text that begins with no byte of a mask."""
-        left: int | None = mask
-        while left and stack != _END:
+    def _seems_after(self, masks: Masks, stack: int) -> bool:
+        """True where a stack is seen to have a text that begins with no byte of one of some masks."""
+        while masks and masks != ANY_TEXT and stack != _END:
             stack = self._unions.get(stack, (stack,))[0]
             factor, stack = self._stacks[stack]
-            left = self._left(factor, left)
-        return left is not None
+            masks = self._left(factor, masks)
+        return bool(masks)
 
-    def condition(self, stack: int) -> int:
-        """The bytes with which what is below the hole must not begin, so that a stack above it has a text; `_UNSEEN` where that is not seen.
+    def condition(self, stack: int) -> Masks:
+        """The bytes with which what is below the hole must not begin, so that a stack above it has a text; none where that is not seen.
 
         With other bytes it may have one, too.
         """
         known = self._conditions.get(stack)
         if known is None:
-            left: int | None = 0
-            here = stack
-            while left is not None and here != _HOLE:
+            known, here = ANY_TEXT, stack
+            while known and here != _HOLE:
                 here = self._unions.get(here, (here,))[0]
                 if here != _HOLE:
                     factor, here = self._stacks[here]
-                    left = self._left(factor, left)
-            known = self._conditions[stack] = _UNSEEN if left is None else left
+                    known = self._left(factor, known)
+            self._conditions[stack] = known
         return known
 
     def closed(self, stack: int, below: int) -> int:
@@ -391,16 +388,13 @@ class StackWalk:
 
     def follows(self, stack: int, below: int) -> bool:
         """Whether a stack above a hole has a text with another one in its place, which has one."""
-        mask = self.condition(stack)
-        if not mask:
+        masks = self.condition(stack)
+        if masks == ANY_TEXT:
             return True
-        if mask != _UNSEEN:
-            known = self._followed.get((mask, below))
-            if known is None:
-                known = self._followed[mask, below] = self._seems_after(mask, below)
-            if known:
-                return True
-        return self.closed(stack, below) != _DEAD
+        known = self._followed.get((masks, below))
+        if known is None:
+            known = self._followed[masks, below] = self._seems_after(masks, below)
+        return known or self.closed(stack, below) != _DEAD
 
     def first_bytes(self, stack: int) -> int:
         """All bytes that a stack without a hole may read, and perhaps others."""
@@ -687,7 +681,7 @@ class StackWalk:
 
     def _end(self, reading: _Reading, labels: Sequence[int], stack: int) -> None:
         """Add tokens that end before a stack above a hole."""
-        if labels and self.condition(stack):
+        if labels and self.condition(stack) != ANY_TEXT:
             reading.conditional.setdefault(stack, []).extend(labels)
         else:
             reading.found.extend(labels)
