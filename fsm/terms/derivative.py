@@ -325,7 +325,7 @@ class Derivatives:
             return (args[0].body,)
         if kind is Kind.REPEAT:
             return args[:1]
-        return self._stepped_in_tail(*args, text[0]) if kind is Kind.MUNCH else ()
+        return self._stepped_in_tail(node, text[0]) if kind is Kind.MUNCH else ()
 
     def _after(self, node: Node, values: list[Node], text: bytes) -> Node:
         """The derivative of `node` by a text, given those of the terms that `_stepped` returns."""
@@ -346,20 +346,22 @@ class Derivatives:
         if kind is Kind.ALTERNATION and (values or (not node.is_regular and node not in self._arcs)):
             return nodes.alternation(values)
         if kind is Kind.MUNCH and node not in self._arcs:
-            return self._after_munch(*args, values, text[0])
+            return self._after_munch(node, values, text[0])
         if not values:
             return self._target(node, text[0])
         if kind is Kind.RULE:
             return values[0]
         return nodes.intersection(values) if kind is Kind.INTERSECTION else nodes.complement(values[0])
 
-    def _stepped_in_tail(self, head: Node, tail: Node, rival: Node, byte: int) -> tuple[Node, ...]:
+    def _stepped_in_tail(self, node: Node, byte: int) -> tuple[Node, ...]:
         """The tail of a MUNCH where its derivative by a byte is needed."""
+        head, tail, rival = node.args
         is_begun = head.nullable and not self._kept_from_tail(head, rival) >> byte & 1
         return (tail,) if is_begun else ()
 
-    def _after_munch(self, head: Node, tail: Node, rival: Node, values: list[Node], byte: int) -> Node:
+    def _after_munch(self, node: Node, values: list[Node], byte: int) -> Node:
         """The derivative of a MUNCH by a byte, given that of its tail where `_stepped_in_tail` returns it; as `_munch` and `_guarded`."""
+        head, tail, rival = node.args
         if head is EPSILON:
             return nodes.munch(EPSILON, values[0], self._target(rival, byte)) if values else EMPTY
         if values:

@@ -7,6 +7,10 @@ A walk with sets of alternatives has a state, with all its transitions, for each
 Here stacks are followed one by one, and only by bytes that tokens have. What a stack leaves is tested for a text when it is made, so a
 token is allowed as soon as one stack survives it.
 
+A mask is new since the lower part of its stack is, while few terms are ever on top. So what a term reads from a node of the trie on is
+found once (`_Reading`), above a hole in place of what is below: the tokens that end inside, those that are allowed if what is below may
+follow, and the nodes where the term ends and what is below begins. `_Walk` puts these together for one stack.
+
 Source: Tomita 1987 (graph-structured stacks).
 """
 
@@ -103,7 +107,7 @@ class _Table(NamedTuple):
         opaque: heads that depend on all that follows, each with the stack below its factor.
         mask: all bytes that may be read.
         ends: the rivals with which the hole may be reached at once.
-        found: what the moves without rivals lead to, which is made when a token has the byte: what is left of a head, and the stack after it.
+        found: what the moves without rivals lead to, made when a token has the byte: what is left of a head, and the stack after it.
     """
 
     moves: dict[int, list[_Move]]
@@ -249,6 +253,7 @@ class StackWalk:
         return number
 
     def push_path(self, path: _Path, stack: int) -> int:
+        """The stack with the terms of a path on top of another one; `_DEAD` where it has no text."""
         terms = list[Node]()
         while path is not None:
             term, path = path
@@ -746,7 +751,7 @@ class StackWalk:
     def leaving(self, term: Node, node: int, mask: int) -> _Leaving:
         """Where tokens leave a head that may begin with many bytes, by a byte of a mask.
 
-        Texts that a term excludes, such as keywords among names, are places at which it is not left, so that it has the product of all names.
+        Texts that a term excludes, such as keywords among names, are places at which it is not left: it has the product of all names.
         """
         known = self._leaving.get((term, node, mask))
         if known is not None:
@@ -919,7 +924,7 @@ class _Walk:
                         self._go_on(step[0], EPSILON, stack)
 
     def _read_wide(self, node: int, wide: _Wide, stack: int) -> None:
-        """Read a head that may begin with many bytes; where that is by a product, add the tokens that end inside, and go on where it is left."""
+        """Read a head that may begin with many bytes, by a product where that has many tokens."""
         if self._words is not None and is_large(self._trie, node, wide):
             self._leave(node, wide.atom, stack, self._words)
             return
