@@ -18,6 +18,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
+from functools import reduce
+from operator import or_
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -105,7 +107,6 @@ class _Table(NamedTuple):
         moves: by byte.
         wide: the heads with many bytes, each with the stack after it.
         opaque: heads that depend on all that follows, each with the stack below its factor.
-        mask: all bytes that may be read.
         ends: the rivals with which the hole may be reached at once.
         found: what the moves without rivals lead to, made when a token has the byte: what is left of a head, and the stack after it.
     """
@@ -113,7 +114,6 @@ class _Table(NamedTuple):
     moves: dict[int, list[_Move]]
     wide: list[tuple[_Wide, int]]
     opaque: list[tuple[_Head, int]]
-    mask: int
     ends: list[Node]
     found: dict[int, list[tuple[Node, int]]]
 
@@ -405,7 +405,7 @@ class StackWalk:
         """All bytes that a stack without a hole may read, and perhaps others."""
         known = self._first.get(stack)
         if known is None:
-            known = self._first[stack] = self._automaton.derivatives.first_bytes(self._whole(stack))
+            known = self._first[stack] = reduce(or_, (level.mask for level in self.levels(stack, EMPTY)), 0)
         return known
 
     def _is_atom(self, term: Node) -> bool:
@@ -540,8 +540,8 @@ class StackWalk:
         known = self._tables.get(stack)
         if known is not None:
             return known
-        made = _Table({}, [], [], 0, [], {})
-        moves, wide, mask, ends = made.moves, dict[_Wide, set[int]](), 0, dict[Node, None]()
+        made = _Table({}, [], [], [], {})
+        moves, wide, ends = made.moves, dict[_Wide, set[int]](), dict[Node, None]()
         waiting, seen = [(stack, EMPTY)], set[tuple[int, Node]]()
         while waiting:
             item = here, rival = waiting.pop()
@@ -568,15 +568,10 @@ class StackWalk:
                 if number != _DEAD:
                     waiting.append((number, other))
             waiting += [(below, other) for other in factor.ends]
-        for byte in moves:
-            mask |= 1 << byte
-        for one in wide:
-            for some, _ in one.arcs:
-                mask |= some
         work.add(2)
         made.wide.extend((one, self._united(stacks)) for one, stacks in wide.items())
         made.ends.extend(ends)
-        made = self._tables[stack] = made._replace(mask=mask)
+        self._tables[stack] = made
         return made
 
     def called(self, rule: Node, paths: list[_Path], below: int) -> int:
@@ -627,6 +622,10 @@ class StackWalk:
             if here == _END or item in seen:
                 continue
             seen.add(item)
+            known = self._levels.get(item)
+            if known is not None:
+                yield from known
+                continue
             if here in self._unions:
                 waiting += [(member, other) for member in self._unions[here]]
                 continue
