@@ -345,7 +345,7 @@ class Derivatives:
             return field_range(args[0], args[1], lo, hi, depth)
         if kind is Kind.ALTERNATION and (values or (not node.is_regular and node not in self._arcs)):
             return nodes.alternation(values)
-        if kind is Kind.MUNCH and node not in self._arcs:
+        if kind is Kind.MUNCH and (values or node not in self._arcs):
             return self._after_munch(node, values, text[0])
         if not values:
             return self._target(node, text[0])

@@ -41,6 +41,7 @@ from fsm.tokens.trie import Trie
 from fsm.tokens.walk import Exits
 
 MAX_STACKS = 40_000  # beyond them all are forgotten before the next walk
+MAX_READINGS = 40_000  # of terms at nodes of the trie, likewise
 MAX_VISITS = 60_000  # of places in one walk; one that takes more is given up
 MIN_PRODUCT_TEXTS = 64  # the fewest tokens below a place for which a product is made
 MAX_HEADS = 5_000  # with which one factor may begin; with more the walk is given up
@@ -220,7 +221,7 @@ class StackWalk:
             return self._mask(term)
 
     def _mask(self, term: Node) -> NDArray[np.int32] | None:
-        if len(self._stacks) > MAX_STACKS:
+        if len(self._stacks) > MAX_STACKS or len(self._readings) > MAX_READINGS:
             self._forget()
         words = np.zeros(self._vocabulary.num_words, np.int32)
         try:
