@@ -3,6 +3,7 @@
     python -m benchmarks.masks                  # everything; about a quarter of an hour, most of it outlines-core
     python -m benchmarks.masks --rounds 1 --engines ours --cases "date,nested person"
     python -m benchmarks.masks --languages      # grammars of programming languages, in a section of the page of their own
+    python -m benchmarks.masks --languages --clock processor    # the same on a machine that does other things, too
     python -m benchmarks.masks --schemas FOLDER # schemas that a process meets for the first time; see `cold.py`
 
 The vocabulary is Mistral's tekken (131,072 tokens; it lies in the mistral-common wheel). One core, one thread. Each engine
@@ -30,7 +31,7 @@ from benchmarks.case import Case, cases, languages, warm_up
 from benchmarks.engines import ENGINES, Engine, engine
 from benchmarks.rounds import Message, Send, in_process
 from benchmarks.tekken import Tokenizer, tekken
-from benchmarks.walk import measure
+from benchmarks.walk import CLOCKS, measure
 
 Task = tuple[Case, tuple[int, ...]]
 """A case, and the tokens of its text with the EOS id at the end."""
@@ -47,6 +48,7 @@ class Plan:
         repeats: walks of each kind after the first.
         limit: seconds for one case.
         core: where to run; None is the last one.
+        clock: one of `walk.CLOCKS`.
     """
 
     tokenizer: Tokenizer
@@ -54,6 +56,7 @@ class Plan:
     repeats: int
     limit: float
     core: int | None
+    clock: str = "wall"
 
 
 def main() -> None:
@@ -96,7 +99,7 @@ def _measure_schemas(options: argparse.Namespace, described: dict[str, Any]) -> 
 
 def _report(found: Rounds, described: dict[str, Any], chosen: list[Case], options: argparse.Namespace) -> str:
     """Write what is found so far; return it as text."""
-    settings = {name: getattr(options, name) for name in ("rounds", "repeats", "patience", "limit")}
+    settings = {name: getattr(options, name) for name in ("rounds", "repeats", "patience", "limit", "clock")}
     engines = {name: _summary(messages) for name, messages in found.items()}
     report = {"machine": described, "settings": settings, "engines": engines}
     if options.languages:
@@ -131,6 +134,9 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--languages", action="store_true", help="only grammars of programming languages")
     parser.add_argument("--core", type=int, help="processor core to run on (default: the last)")
+    parser.add_argument(
+        "--clock", choices=CLOCKS, default="wall", help="`processor` on a machine that does other things, too"
+    )
     parser.add_argument("--output", default="masks", help="name below benchmarks/results; empty: write nothing")
     return parser.parse_args()
 
@@ -157,7 +163,9 @@ class _Run:
     def __init__(self, chosen: list[Case], options: argparse.Namespace, progress: Progress) -> None:
         tokenizer = tekken()
         self._tasks = _spelled(chosen, tokenizer)
-        self._plan = Plan(tokenizer, _spelled(warm_up(), tokenizer), options.repeats, options.patience, options.core)
+        self._plan = Plan(
+            tokenizer, _spelled(warm_up(), tokenizer), options.repeats, options.patience, options.core, options.clock
+        )
         self._options, self._progress = options, progress
         self.found: Rounds = {name: {} for name in options.engines}
         self._bar = progress.add_task("", total=(options.rounds + 1) * len(options.engines))
@@ -212,13 +220,17 @@ def _measure_engine(send: Send, name: str, plan: Plan, tasks: list[Task]) -> Non
             measure(subject, case, ids, repeats=1)
     subject.drop_masks()
     for case, ids in tasks:
-        for message in in_process(_measure_case, subject, case, ids, plan.repeats, method="fork", limit=plan.limit):
+        for message in in_process(
+            _measure_case, subject, case, ids, plan.repeats, plan.clock, method="fork", limit=plan.limit
+        ):
             send({"case": case.name, **message})
 
 
-def _measure_case(send: Send, subject: Engine, case: Case, token_ids: tuple[int, ...], repeats: int) -> None:
+def _measure_case(
+    send: Send, subject: Engine, case: Case, token_ids: tuple[int, ...], repeats: int, clock: str
+) -> None:
     machine.own_all_pages()
-    send(measure(subject, case, token_ids, repeats=repeats).as_message())
+    send(measure(subject, case, token_ids, repeats=repeats, clock=clock).as_message())
 
 
 def _summary(messages: dict[str, list[Message]]) -> dict[str, Any]:

@@ -87,7 +87,9 @@ def masks(report: dict[str, Any], chosen: list[Case]) -> str:
 def languages(report: dict[str, Any], chosen: list[Case]) -> str:
     """The section of the grammars of programming languages, which are measured apart."""
     engines, settings = report["engines"], report["settings"]
-    about = f"{sentence(report['machine'])} {settings['rounds']} rounds; otherwise as above. With a load above 1 take ratios alone from it."
+    about = f"{sentence(report['machine'])} {settings['rounds']} rounds; otherwise as above."
+    if settings.get("clock") == "processor":
+        about += " The machine was loaded: these are times of the processor; take ratios alone."
     sizes = ", ".join(
         f"{case.name}: {case.source.count(chr(10) + '!') + _num_rules(case)} definitions" for case in chosen
     )

@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from operator import add
 from typing import Any, Literal, NamedTuple, get_args
@@ -40,6 +40,7 @@ from lark.grammar import Rule
 from lark.lexer import TerminalDef
 from lark.load_grammar import load_grammar, stdlib_loader
 
+from fsm.automaton.origin import GrammarOrigin, NamedOrigin, Origin
 from fsm.errors import EmptyLanguage, GrammarError, RegexSyntaxError, TerminalCollision, clip
 from fsm.expression import Expression, Report, ReportLine
 from fsm.lark.advice import advice_at, other_notation, with_patterns
@@ -47,7 +48,7 @@ from fsm.lark.conflict import accepted_terminals, check_templates, is_lalr
 from fsm.lark.dialect import Translation, translate
 from fsm.lark.expansion import bound_expansion
 from fsm.lark.lexeme import Lexeme
-from fsm.lark.terminal import Context, Ignored, Lexing, Terminals
+from fsm.lark.terminal import MAX_IGNORED, Context, Ignored, Lexing, Terminals
 from fsm.limits import DEFAULT_LIMITS, Limits, work_bound
 from fsm.pattern.python_pattern import widths
 from fsm.recipe import remembered
@@ -153,15 +154,16 @@ def _compiled(
             "be. Give it an alternative without itself, or put something between the two."
         )
     source = f"grammar({clip(text)!r})"
+    origin = productions.origin(node, source)
     if translation is None:
-        return Expression(node, source=source)
+        return Expression(node, source=source, origin=origin)
     report = reduce(add, (part.report for part in translation.parts), Report())
     lines = (
         ReportLine(f"rule {name}", "capture", "annotated", "name a part with `named`") for name in translation.captures
     )
     specials = frozenset(name for part in translation.parts for name in part.specials)
     report += tuple(lines)
-    return Expression(node, source=source, reported=lambda: report, specials=specials)
+    return Expression(node, source=source, reported=lambda: report, specials=specials, origin=origin)
 
 
 def _translated(text: str, grammars: Mapping[str, Expression], limits: Limits) -> Translation | None:
@@ -181,6 +183,33 @@ def _translated(text: str, grammars: Mapping[str, Expression], limits: Limits) -
         )
     except RecursionError:
         raise GrammarError("the grammar is nested too deeply to be read. Name parts of it as rules.") from None
+
+
+@dataclass(frozen=True, slots=True)
+class IgnoredOrigin:
+    """A grammar whose ignored white space is bounded: names that bound where more white space is refused, after the rules.
+
+    Attributes:
+        rules: names the rules.
+        ignored: the terminals of white space, for messages.
+        blanks: the bytes with which they begin, as a 256-bit mask.
+    """
+
+    rules: Origin
+    ignored: str
+    blanks: int
+
+    def names(self, text: bytes, is_whole: bool) -> tuple[str, ...]:
+        """The rules, and `%ignore` where it has taken all white space that it may."""
+        found = self.rules.names(text, is_whole)
+        if is_whole or not all(self.blanks >> byte & 1 for byte in text[-2:]):
+            return found
+        bound = (
+            f"at most one text of {MAX_IGNORED} bytes, or two of different terminals, between two terminals or comments"
+            if len(text) > 1
+            else "none before the first terminal"
+        )
+        return (*found, f'`%ignore {self.ignored}` ({bound}; `ignored="any"` allows more)')
 
 
 class _Grammar(NamedTuple):
@@ -491,6 +520,14 @@ class _Productions:
         margin = self._terminals.gap(first) if self._ignored == "any" and not self._is_greedy else EPSILON
         start = self._bodies.entrance(self._named[self._start])
         return nodes.concat(margin, nodes.optional(start) if self._facts.is_nullable(self._start) else start)
+
+    def origin(self, node: Node, label: str) -> Origin | None:
+        """What names the rules and, where white space is refused, the `%ignore` that bounds it; None where it has no bound."""
+        names, blanks = self._terminals.blanks()
+        if not names or self._ignored == "any":
+            return None
+        rules = NamedOrigin(label) if node.is_regular else GrammarOrigin(node, label)
+        return IgnoredOrigin(rules, ", ".join(names), blanks)
 
     def refuse_collisions(self, contexts: Iterable[Context] | None, text: str) -> None:
         """Raise `TerminalCollision` where two regular expressions of one priority match one text.

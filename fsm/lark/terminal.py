@@ -414,6 +414,11 @@ class Terminals:
         others = nodes.alternation(text.before(after) for name, text in texts.items() if name not in blanks)
         return nodes.concat(blank, nodes.repeat(nodes.concat(others, blank)))
 
+    def blanks(self) -> tuple[list[str], int]:
+        """The ignored terminals of white space, and a mask of the bytes with which their texts may begin."""
+        names = [name for name in sorted(self._ignored) if self._is_blank(name)]
+        return names, self._first_bytes(frozenset(names))
+
     @cached_method
     def _is_blank(self, name: str) -> bool:
         """True where a terminal has texts of white space alone, so that a model may write it for ever."""

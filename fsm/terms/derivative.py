@@ -79,10 +79,14 @@ class Derivatives:
         self._by_byte: dict[int, dict[Node, Node]] = {}
         self._counted: dict[tuple[object, ...], dict[tuple[int, int], bool]] = {}
         self._iterations: dict[tuple[Node, Node], bytes] = {}
+        self._sound: set[Node] = set()  # rules without left recursion
         self._distances = Distances(max_memo=max_memo)
         itself = proxy(self)  # no cycle: large tables are freed with the last reference to them
         self.free_texts = FreeTexts(
-            lambda node: itself.first_bytes(node), lambda node: itself.is_inhabited(node), max_memo
+            lambda node: itself.first_bytes(node),
+            lambda node: covered(itself.live_arcs(node)),
+            lambda node: itself.is_inhabited(node),
+            max_memo,
         )
         self._lock = rlock()  # a thread must not clear a cache while another one fills it
 
@@ -155,30 +159,42 @@ class Derivatives:
         return mask
 
     def _find_first_bytes(self, node: Node) -> int:
-        mask, stack, seen = 0, [node], {node}
+        """The bytes, part by part: each part with the mask of bytes with which it may begin where it stands."""
+        mask, stack, seen = 0, [(node, ALL_BYTES)], {(node, ALL_BYTES)}
         while stack:
-            top = stack.pop()
+            top, allowed = stack.pop()
             kind, args = top.kind, top.args
             parts: tuple[Node, ...] = ()
             if kind is Kind.BYTES:
-                mask |= args[0]
+                mask |= args[0] & allowed
             elif kind is Kind.LITERAL:
-                mask |= 1 << args[0][0]
+                mask |= 1 << args[0][0] & allowed
             elif kind is Kind.CONCAT:
                 parts = args if args[0].nullable else args[:1]
             elif kind in (Kind.ALTERNATION, Kind.REPEAT, Kind.RULE):
                 parts = nodes.children(top)
+            elif kind is Kind.MUNCH:
+                parts = args[:1] if args[0] is not EPSILON else ()
+                rest = allowed & ~self._kept_from_tail(args[0], args[2]) if args[0].nullable else 0
+                if rest and (args[1], rest) not in seen:
+                    seen.add((args[1], rest))
+                    stack.append((args[1], rest))
             elif kind in _OF_WORDS:
                 table, *_, lo, hi, depth = args
                 for byte, _, _ in nodes.next_words(table.words, lo + (len(table.words[lo]) == depth), hi, depth):
-                    mask |= 1 << byte
+                    mask |= 1 << byte & allowed
             else:
-                for own, _ in self.arcs(top):
-                    mask |= own
-            new = [part for part in parts if part not in seen]
+                mask |= covered(self.arcs(top)) & allowed
+            new = [part for one in parts if (part := (one, allowed)) not in seen]
             seen.update(new)
             stack += new
         return mask
+
+    def _kept_from_tail(self, head: Node, rival: Node) -> int:
+        """The bytes with which the tail of a MUNCH does not begin: those that continue its head or rival, or are a text of the rival."""
+        if head is EPSILON:
+            return sum(mask for mask, target in self.arcs(rival) if target.nullable)
+        return covered((*self.live_arcs(head), *self.live_arcs(rival)))
 
     def after(self, node: Node, byte: int) -> Node:
         """The derivative of `node` by one byte; see `read`."""
@@ -294,7 +310,22 @@ class Derivatives:
         kind, args = node.kind, node.args
         if kind is Kind.CONCAT and args[0].kind is not Kind.LITERAL:
             return args if args[0].nullable and len(text) == 1 else args[:1]
-        return args if kind in _BOOLEAN and (len(text) > 1 or node not in self._arcs) else ()
+        if kind in _BOOLEAN and len(text) > 1:
+            return args
+        if node in self._arcs:
+            return ()
+        if kind is Kind.ALTERNATION and not node.is_regular:
+            return tuple(part for part in args if self.first_bytes(part) >> text[0] & 1)
+        if kind in _BOOLEAN:
+            return args
+        if node.is_regular and not node.has_munch:
+            return ()
+        if kind is Kind.RULE:
+            self._refuse_left_recursion(node)
+            return (args[0].body,)
+        if kind is Kind.REPEAT:
+            return args[:1]
+        return self._stepped_in_tail(node, text[0]) if kind is Kind.MUNCH else ()
 
     def _after(self, node: Node, values: list[Node], text: bytes) -> Node:
         """The derivative of `node` by a text, given those of the terms that `_stepped` returns."""
@@ -305,18 +336,59 @@ class Derivatives:
         if kind is Kind.LITERAL:
             return nodes.literal(args[0][len(text) :]) if args[0].startswith(text) else EMPTY
         if kind is Kind.REPEAT:
-            target = EPSILON if len(text) > 1 else self._target(args[0], text[0])
+            target = EPSILON if len(text) > 1 else values[0] if values else self._target(args[0], text[0])
             return nodes.concat(target, nodes.fewer(node, len(text)))
         if kind in _OF_WORDS and not node.nullable:
             lo, hi, depth = nodes.narrowed(text, args[0].words, *args[-3:])
             if kind is Kind.WORDS:
                 return nodes.word_range(args[0], lo, hi, depth)
             return field_range(args[0], args[1], lo, hi, depth)
+        if kind is Kind.ALTERNATION and (values or (not node.is_regular and node not in self._arcs)):
+            return nodes.alternation(values)
+        if kind is Kind.MUNCH and (values or node not in self._arcs):
+            return self._after_munch(node, values, text[0])
         if not values:
             return self._target(node, text[0])
-        if kind is Kind.ALTERNATION:
-            return nodes.alternation(values)
+        if kind is Kind.RULE:
+            return values[0]
         return nodes.intersection(values) if kind is Kind.INTERSECTION else nodes.complement(values[0])
+
+    def _stepped_in_tail(self, node: Node, byte: int) -> tuple[Node, ...]:
+        """The tail of a MUNCH where its derivative by a byte is needed."""
+        head, tail, rival = node.args
+        is_begun = head.nullable and not self._kept_from_tail(head, rival) >> byte & 1
+        return (tail,) if is_begun else ()
+
+    def _after_munch(self, node: Node, values: list[Node], byte: int) -> Node:
+        """The derivative of a MUNCH by a byte, given that of its tail where `_stepped_in_tail` returns it; as `_munch` and `_guarded`."""
+        head, tail, rival = node.args
+        if head is EPSILON:
+            return nodes.munch(EPSILON, values[0], self._target(rival, byte)) if values else EMPTY
+        if values:
+            return values[0]
+        target = next((target for mask, target in self.live_arcs(head) if mask >> byte & 1), EMPTY)
+        other = next((other for mask, other in self.live_arcs(rival) if mask >> byte & 1), EMPTY)
+        return nodes.munch(target, tail, other)
+
+    def _refuse_left_recursion(self, rule: Node) -> None:
+        """Raise `ExpressionError` where a rule refers to itself before it reads a byte; else neither do those with which it may begin."""
+        if rule in self._sound:
+            return
+        stack, open_nodes = [(rule, iter(_needed(rule)))], {rule}
+        done = set[Node]()
+        while stack:
+            top, parts = stack[-1]
+            part = next((part for part in parts if part not in done), None)
+            if part is None:
+                stack.pop()
+                open_nodes.discard(top)
+                done.add(top)
+            elif part in open_nodes:
+                _refuse_left_recursion([top for top, _ in stack])
+            else:
+                stack.append((part, iter(_needed(part))))
+                open_nodes.add(part)
+        self._sound.update(part for part in done if part.kind is Kind.RULE)
 
     def _target(self, node: Node, byte: int) -> Node:
         return next((target for mask, target in self.arcs(node) if mask >> byte & 1), EMPTY)

@@ -12,11 +12,13 @@ from lark.exceptions import LarkError
 from benchmarks.case import languages
 from fsm import Limits, TokenFSM, Vocabulary, bitmask, choice, grammar
 from fsm.automaton.lazy_dfa import DEAD, Automaton
+from fsm.errors import ExpressionError
 from fsm.lark.grammar import Lexer
 from fsm.terms import node as nodes
 from fsm.terms import work
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import Kind, Node
+from fsm.terms.rule import Rules
 from fsm.tokens import stack_walk
 from fsm.tokens.stack_walk import StackWalk
 from tests.vocabularies import Tokens
@@ -154,3 +156,60 @@ def test_the_report_of_a_sum_has_each_line_once() -> None:
     for _ in range(12):
         language = language + language
     assert size == len(language.report)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_a_step_by_one_byte_leads_where_the_arcs_do(name: str) -> None:
+    """A step reads the alternatives that can begin with its byte alone; the arcs are those of all bytes."""
+    text, written = TEXTS[name]
+    root = grammar(text, limits=Limits(max_work=10**6)).node
+    stepwise, whole, random = Derivatives(), Derivatives(), Random(7)
+    for start in range(0, len(written) if name != "doubling" else 3):
+        one = other = root
+        for byte in (*written.encode()[:start], *random.choices(sorted(set(written.encode())), k=2)):
+            arcs = whole.arcs(other)
+            first = sum(mask for mask, _ in arcs)
+            assert first & ~stepwise.first_bytes(one) == 0
+            one = stepwise.after(one, byte)
+            other = next((target for mask, target in arcs if mask >> byte & 1), nodes.EMPTY)
+            assert one.nullable == other.nullable
+            assert stepwise.is_inhabited(one) == whole.is_inhabited(other)
+
+
+@pytest.mark.parametrize("name", TEXTS)
+def test_what_is_seen_to_follow_a_text_does(name: str) -> None:
+    """Each mask of `left` against the fixed point: a text that begins without some bytes, and then a byte that is not in the mask."""
+    text, written = TEXTS[name]
+    derivatives, exact, random, seen = Derivatives(), Derivatives(), Random(3), 0
+    exact.free_texts.has = lambda term: False  # type: ignore[method-assign]
+    term = grammar(text, limits=Limits(max_work=10**6)).node
+    for byte in written.encode()[: 12 if name != "doubling" else 3]:
+        excluded = sum(1 << one for one in random.sample(sorted(set(written.encode())), k=2))
+        for left in derivatives.free_texts.left(term, (excluded,)):
+            follow = nodes.concat(term, nodes.byte_set(nodes.ALL_BYTES & ~left))
+            seen += 1
+            assert exact.is_inhabited(nodes.munch(nodes.EPSILON, follow, nodes.byte_set(excluded)))
+        term = derivatives.after(term, byte)
+    assert seen
+
+
+def test_left_recursion_is_refused_by_a_first_step() -> None:
+    rules = Rules()  # which keep the bodies
+    rule = rules.rule("loop", is_sure=False, has_munch=False)
+    rule.define(nodes.alternation((nodes.concat(rule.term, nodes.literal(b"a")), nodes.literal(b"b"))))
+    with pytest.raises(ExpressionError, match="left recursion"):
+        Derivatives().after(rule.term, ord("b"))
+
+
+@pytest.mark.parametrize(
+    ("written", "bound"), [("a   ", None), (" ", "none before the first terminal"), ("a" + 33 * " ", "at most one text of 32 bytes")]
+)
+def test_a_rejection_says_which_ignored_white_space_is_bounded(written: str, bound: str | None) -> None:
+    language = grammar(IGNORED + "BLANK: / +/\n%ignore BLANK")
+    said = language.explain(written + "a")
+    if bound is None:
+        assert said is None
+    else:
+        assert f"`%ignore BLANK` ({bound}" in str(said)
+    assert "%ignore" not in str(language.explain("a 1"))
+    assert grammar(IGNORED + "BLANK: / +/\n%ignore BLANK", ignored="any").explain(" a") is None
