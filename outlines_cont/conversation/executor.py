@@ -36,6 +36,7 @@ from outlines_cont.errors import ClosedError, InferenceRequired, ModelMismatch, 
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.prefix_cache import num_common
 from outlines_cont.meter import Meter
+from outlines_cont.near_names import NearNames
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.policies.stop import FreeText
 from outlines_cont.sampling.params import Sampler
@@ -56,7 +57,7 @@ class Mark:
         return f"<Mark after {self.length} tokens>"
 
 
-class Conversation:
+class Conversation(NearNames):
     """One sequence of a `BatchedExecutor`, made by `executor.create()`.
 
     The order of calls is prompt (any number of times), `executor.infer()`, then sample, fork, rewind, mark, drop, save in
@@ -445,7 +446,7 @@ class Conversation:
             )
 
 
-class BatchedExecutor:
+class BatchedExecutor(NearNames):
     """Conversations that run together on one model, with the random seed and the lock that they share.
 
     `create` a conversation, `prompt` it, `infer` for all, `sample`. Conversations are referenced weakly; when one is closed or garbage

@@ -19,8 +19,8 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Protocol, Self
 
-from outlines_cont.checks import did_you_mean
 from outlines_cont.errors import OutlinesContError
+from outlines_cont.near_names import did_you_mean
 
 
 class SetupError(OutlinesContError, ValueError):

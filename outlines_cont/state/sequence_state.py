@@ -447,7 +447,7 @@ class SequenceState(StateViews):
         if ids == slice(None):
             return row
         text = RowText(row, self.tokenizer)
-        part = cut(ids, len(text.text), at)
+        part = cut(ids, len(text.text), at, "characters")
         return text.cropped(part, at) if crop else text.cut(part)
 
     def _check_model(self, other: SequenceState) -> None:
@@ -492,7 +492,9 @@ class TokenView:
     def __getitem__(self, key: Any) -> SequenceState:
         """Return some rows, and of each the tokens that the last part of the key takes; else as `state[key]`."""
         tokenizer = self.state.tokenizer
-        return self.state._cut(key, lambda row, ids, at: tokens_cut(row, cut(ids, len(row.token_ids), at), tokenizer))
+        return self.state._cut(
+            key, lambda row, ids, at: tokens_cut(row, cut(ids, len(row.token_ids), at, "tokens"), tokenizer)
+        )
 
 
 Text = str | Tokens | Sequence[int]
