@@ -19,10 +19,10 @@ FLAGS = {"resume", "overwrite", "max_tokens", "batch_size", "thinking", "text_fi
 @pytest.mark.parametrize(
     ("message", "said"),
     [
-        ("the output 'a' exists: resume with `resume=True` (--resume), or name another file.", "the output 'a' exists: resume with `--resume`, or name another file."),
+        ("'a' exists: resume with `resume=True` (--resume), or name another.", "'a' exists: resume with `--resume`, or name another."),
         ("expected an int as `max_tokens`, got 0", "expected an int as `--max-tokens`, got 0"),
         ("cut. Raise `max_tokens` (--max-tokens), or bound it.", "cut. Raise `--max-tokens`, or bound it."),
-        ("x is undefined. Give it in the row, or for all rows: `x=...`, on the command line `--set x=...`.", "x is undefined. Give it in the row, or for all rows: `--set x=...`."),
+        ("No x. Give it for all rows: `x=...`, on the command line `--set x=...`.", "No x. Give it for all rows: `--set x=...`."),
         ("no thoughts, got <HuggingFaceModel '/a b', cpu>. Pass them: `thinking=Thinking(begin='x')`.", "no thoughts, got this model."),
         ("refused. Write `samplers.greedy()`. It is large.", "refused. It is large."),
         ("expected `other` and `kind`, got `a`", "expected `other` and `kind`, got `a`"),
