@@ -141,3 +141,12 @@ def test_values_that_are_there_do_not_warn() -> None:
         assert isinstance(STATE.value, str)
         assert continuous(generate.choice(TINY, ["a", "b"]))("x").value in ("a", "b")
         assert TWO.value == TWO.values
+
+
+def test_an_empty_text_after_a_space_is_the_end_that_the_model_chose() -> None:
+    """As the page on troubleshooting says: nothing is lost, and a pattern of one character or more writes one."""
+    prompt = "The capital of France is "
+    state = continuous(TEXT)(prompt, stop_at="\n")
+    assert (state.generated, state.stops, state.finish_reasons) == ("", [[None]], [["stop"]])
+    assert state.logits[0, 0].argmax() in TINY.eos_token_ids
+    assert str(continuous(generate.regex(TINY, r"[^\n]+"))(prompt, max_tokens=8).generated).strip()
