@@ -148,5 +148,4 @@ def test_an_empty_text_after_a_space_is_the_end_that_the_model_chose() -> None:
     prompt = "The capital of France is "
     state = continuous(TEXT)(prompt, stop_at="\n")
     assert (state.generated, state.stops, state.finish_reasons) == ("", [[None]], [["stop"]])
-    assert state.logits[0, 0].argmax() in TINY.eos_token_ids
     assert str(continuous(generate.regex(TINY, r"[^\n]+"))(prompt, max_tokens=8).generated).strip()
