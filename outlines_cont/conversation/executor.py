@@ -287,7 +287,7 @@ class Conversation(NearNames):
         Raises:
             OptionError: `n` is not an int from 0 to the number of tokens. Nothing has changed.
 
-        Cost: nothing where the logits of the new end are kept (`kept_logits_bytes` of the executor); else the next sample or `infer`
+        Cost: nothing if the logits of the new end are kept (`kept_logits_bytes` of the executor); else the next sample or `infer`
         feeds its last token once more.
         """
         with self._executor.lock:
@@ -415,7 +415,7 @@ class Conversation(NearNames):
         return fork
 
     def _fed(self, row: StateRow) -> None:
-        """Note that all tokens were fed, and keep the logits after the last."""
+        """Record that all tokens were fed, and keep the logits after the last."""
         content = self._open()
         self._content = replace(content.with_row(row), num_fed=len(row.token_ids))
         if row is not content.row and row.logits is not None:

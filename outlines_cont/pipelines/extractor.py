@@ -318,7 +318,7 @@ class Extractor(NearNames):
                 yield replace(_outcome(*spans), reused_tokens=new)
 
     def prompt(self, row: Row) -> Any:
-        """Return the prompt of a row; raise `RowError` where it is neither a text nor a dict, or lacks a field."""
+        """Return the prompt of a row; raise `RowError` if it is neither a text nor a dict, or lacks a field."""
         fields = {self.text_field: row} if isinstance(row, str) else row
         if not isinstance(fields, Mapping):
             raise RowError(f"expected a row that is a text or a dict of fields, got {type(row).__name__}")

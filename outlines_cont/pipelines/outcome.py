@@ -74,7 +74,7 @@ class InputRow:
     Attributes:
         line: the number of its first line, from 1, blank lines counted; of a Parquet file the number of the row.
         digest: 12 hexadecimal digits that change when the row changes.
-        fields: the JSON object, the cells by the names of their columns, or the text under the name of the text field; empty where the
+        fields: the JSON object, the cells by the names of their columns, or the text under the name of the text field; empty if the
             row is unusable.
         error: why the row is unusable, else None.
     """

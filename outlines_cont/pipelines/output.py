@@ -204,7 +204,7 @@ def keep_settings(lines: Path, shown: Mapping[str, str]) -> None:
 
 
 def _differences(lines: Path, now: Mapping[str, str]) -> str:
-    """Return which settings differ from those that `keep_settings` has kept, and how; an empty text where there are none."""
+    """Return which settings differ from those that `keep_settings` has kept, and how; an empty text if there are none."""
     try:
         before = json.loads(settings_path(lines).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):

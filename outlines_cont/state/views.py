@@ -272,8 +272,8 @@ class StateViews(Immutable):
     def end_logprobs(self) -> torch.Tensor:
         """(B, S) float32: the log-probability that the model itself gives to the end of text that was drawn, which is no token of the row.
 
-        It is what `weights` has more than the `logprobs` of its tokens: the sum over all ends since the last reset. 0 where no end was
-        drawn, as before a stop text or at a limit, and where an end alone was allowed. A slice keeps the ends inside of it.
+        It is what `weights` has more than the `logprobs` of its tokens: the sum over all ends since the last reset. 0 if no end was
+        drawn, as before a stop text or at a limit, and if an end alone was allowed. A slice keeps the ends inside of it.
         """
         return self._numbers(lambda row: row.counted.of_ends, torch.float32)
 
