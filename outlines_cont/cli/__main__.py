@@ -46,7 +46,7 @@ def _print_version(wanted: bool) -> None:
 
 
 def _run(options: object, **_: Any) -> None:
-    with one_line_errors(lambda: _interrupted(options), flags_of(options)):
+    with one_line_errors(lambda: _interrupted(options), flags_of(type(options))):
         if not _has_succeeded(options):
             raise typer.Exit(FAILED_ROWS)
 

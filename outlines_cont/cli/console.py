@@ -74,9 +74,9 @@ def one_line(text: str) -> str:
     return shortened(" ".join(text.split()), _LONGEST_ERROR)
 
 
-def flags_of(options: object) -> frozenset[str]:
-    """Return the options of a command that are flags, by the names of their fields, such as `max_tokens` for `--max-tokens`."""
-    hints = get_type_hints(type(options), include_extras=True)
+def flags_of(options: type) -> frozenset[str]:
+    """Return the names of the fields of a command that are flags, such as `max_tokens` for `--max-tokens`."""
+    hints = get_type_hints(options, include_extras=True)
     return frozenset(
         name
         for name, hint in hints.items()
@@ -88,8 +88,10 @@ _MODEL = re.compile(r"<\w*Model [^>]*>")
 _WITH_FLAG = re.compile(r"`\w+(?:=\w+)?` \((--[a-z-]+)\)")  # `resume=True` (--resume)
 _WITH_SETTING = re.compile(r"`\w+=\.\.\.`, on the command line `(--set [^`]+)`")
 _NAMED = re.compile(r"`([a-z_]+)(?:=(?:True|\.\.\.))?`")
-_SENTENCE = re.compile(r"(?<=[.;!])\s+(?=[A-Z`])")
-_PYTHON = re.compile(r"\b(?:fsm|generate|samplers|policies|models|generator|chat|state)\.\w|\w\(|\b\w+=[\w\['\"{.]")
+_SENTENCE = re.compile(r"(?<=[.;!?])\s+(?=[A-Z`])")
+_PYTHON = re.compile(
+    r"\b(?:fsm|generate|samplers|policies|models|generator|chat|state)\.\w|(?<!\bdefault)(?<=\w)\(|\b\w+=[\w\['\"{.]"
+)
 
 
 def in_words_of_shell(message: str, flags: Collection[str]) -> str:

@@ -24,6 +24,7 @@ FLAGS = {"resume", "overwrite", "max_tokens", "batch_size", "thinking", "text_fi
         ("cut. Raise `max_tokens` (--max-tokens), or bound it.", "cut. Raise `--max-tokens`, or bound it."),
         ("No x. Give it for all rows: `x=...`, on the command line `--set x=...`.", "No x. Give it for all rows: `--set x=...`."),
         ("no thoughts, got <HuggingFaceModel '/a b', cpu>. Pass them: `thinking=Thinking(begin='x')`.", "no thoughts, got this model."),
+        *[(kept, kept) for kept in ("No 'chioce'. Did you mean 'choice'? Test `x | default('')`", "Cut (twice). It is (nearly) done.")],
         ("refused. Write `samplers.greedy()`. It is large.", "refused. It is large."),
         ("expected `other` and `kind`, got `a`", "expected `other` and `kind`, got `a`"),
     ],
@@ -33,12 +34,8 @@ def test_a_message_is_said_in_flags(message: str, said: str) -> None:
 
 
 def test_flags_are_the_options_of_a_command_without_its_arguments() -> None:
-    assert {one.name for one in fields(ExtractOptions)} - {"input"} == set(flags_of(_made(ExtractOptions)))
-    assert "model" not in flags_of(_made(ServeOptions)) | flags_of(_made(ChatOptions))
-
-
-def _made(kind: type) -> object:
-    return object.__new__(kind)
+    assert {one.name for one in fields(ExtractOptions)} - {"input"} == set(flags_of(ExtractOptions))
+    assert "model" not in flags_of(ServeOptions) | flags_of(ChatOptions)
 
 
 def test_an_output_that_exists_is_told_in_flags(tmp_path: Path) -> None:
