@@ -720,7 +720,9 @@ def _reply_maker(
 def _check(chat: Chat, generator: Generator) -> None:
     """Raise for a generator that cannot write the next reply of a conversation."""
     expected = "a generator, such as `generate.text(model)`, or a text"
-    is_continuous = isinstance(getattr(generator, "generator", None), Generator)
+    is_continuous = not isinstance(generator, Generator) and isinstance(
+        getattr(generator, "generator", None), Generator
+    )
     advice = "A chat is continued as it is: pass the generator, without `continuous`." if is_continuous else ""
     check("reply", generator, isinstance(generator, Generator), expected, advice)
     if chat._is_reply and chat._turns[-1].message.get("tool_calls"):
