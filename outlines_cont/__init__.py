@@ -10,6 +10,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 import outlines_cont.waiting  # noqa: F401
+from outlines_cont.near_names import module_attributes
 
 if TYPE_CHECKING:
     from outlines_cont import adapters, control, errors, generate, models, pipelines, policies, samplers, templates
@@ -105,6 +106,7 @@ _NAMES = {
     "templates": "Template TemplateBudget TemplateResult",
 }
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+_missing = module_attributes(__name__, __all__)
 
 
 def __getattr__(name: str) -> Any:
@@ -112,7 +114,7 @@ def __getattr__(name: str) -> Any:
         return import_module(f"{__name__}.{name}")
     if name in _HOMES:
         return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return _missing(name)
 
 
 def __dir__() -> list[str]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial as partial_call
 from itertools import takewhile
 from operator import eq
-from typing import IO, Any, Self, TypeVar, Unpack
+from typing import IO, Any, ClassVar, Self, TypeVar, Unpack
 
 from pydantic import ValidationError
 
@@ -60,6 +60,21 @@ class Chat(Immutable):
     The common prefix with the earlier conversation keeps its keys and values. If a template rewrites earlier messages, for example omits
     the thoughts of earlier replies, the tokens from there on are fed again.
     """
+
+    _no_prompt: ClassVar[str] = (
+        "A conversation is continued by its methods, such as `chat.user(text).assistant(generator)`; `chat.state` is a prompt."
+    )
+    _advice: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(
+            ("text", "content", "reply", "response", "answer", "output"),
+            "Write `chat.value` for the value of the last reply, or `chat.messages[-1]` for its message.",
+        ),
+        **dict.fromkeys(
+            ("send", "ask", "say", "generate", "complete", "run"),
+            "Write `chat.user(text).assistant(generator)`, which returns the continued conversation.",
+        ),
+        "history": "Write `chat.messages`.",
+    }
 
     def __init__(
         self,
@@ -717,7 +732,11 @@ def _reply_maker(
 def _check(chat: Chat, generator: Generator) -> None:
     """Raise for a generator that cannot write the next reply of a conversation."""
     expected = "a generator, such as `generate.text(model)`, or a text"
-    check("reply", generator, isinstance(generator, Generator), expected)
+    is_continuous = not isinstance(generator, Generator) and isinstance(
+        getattr(generator, "generator", None), Generator
+    )
+    advice = "A chat is continued as it is: pass the generator, without `continuous`." if is_continuous else ""
+    check("reply", generator, isinstance(generator, Generator), expected, advice)
     if chat._is_reply and chat._turns[-1].message.get("tool_calls"):
         raise ChatError(
             "expected the results of the calls before another reply: `chat.tool(result)` for each of `chat.tool_calls`"

@@ -1,6 +1,5 @@
 """`knows_its_options`: a decorator that raises `UnknownOption` (`unknown_option`) for unknown keyword arguments, with advice for the names
-of other functions, else with the closest known name (`did_you_mean`, by `difflib`). `names_of`: the arguments that a function takes by
-name.
+of other functions, else with the closest known name. `names_of`: the arguments that a function takes by name.
 
 Checks of arguments: predicates (`is_int`, `is_number`, `is_model`; a bool is no number), functions that raise `OptionError` (`check`,
 `check_int`, `check_limits` and so on; those of one value return it), and `file_text`, which reads a file in UTF-8 or raises a given
@@ -17,7 +16,6 @@ import operator
 import os
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
-from difflib import get_close_matches
 from functools import wraps
 from inspect import Parameter, signature
 from pathlib import Path
@@ -25,16 +23,10 @@ from typing import Any, ParamSpec, TypeGuard, TypeVar
 
 from outlines_cont.errors import OptionError, UnknownOption, shortened
 from outlines_cont.interfaces import LanguageModel
+from outlines_cont.near_names import did_you_mean
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-def did_you_mean(name: str, names: Iterable[str]) -> str:
-    """Return ' Did you mean ...?' for a name that is close to a known one, in capitals or not, else an empty text."""
-    known = {one.lower(): one for one in names}
-    found = get_close_matches(name.lower(), known, 1)
-    return f" Did you mean {known[found[0]]!r}?" if found else ""
 
 
 def unknown_option(owner: str, name: str, known: Iterable[str], advice: str = "") -> UnknownOption:

@@ -5,13 +5,14 @@ constraint; a given state stays valid.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Unpack
+from typing import TYPE_CHECKING, ClassVar, Unpack
 
 from outlines_cont.checks import checked_bool
 from outlines_cont.errors import OptionError
 from outlines_cont.events.event import StreamOptions
-from outlines_cont.generate import Generator
+from outlines_cont.generate import ADDED, Generator
 from outlines_cont.generation.call import Call
 from outlines_cont.generation.options import Options, PieceOptions
 from outlines_cont.generation.prompt import Prompt
@@ -26,6 +27,16 @@ __all__ = ["Continuation", "continuous"]
 @dataclass(frozen=True, slots=True)
 class Continuation(Immutable):
     """A generator as a function from a prompt or a state to a state."""
+
+    _no_prompt: ClassVar[str] = Generator._no_prompt
+    _advice: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(
+            ("value", "values", "state", "text", "generated", "tokens", "errors"),
+            "Call it first: `continuous(generator)(prompt)` returns a state, which has it.",
+        ),
+        "probabilities": "It is a method of the generator: `generator.probabilities(prompt)`.",
+        "generate": "Call it: `continuous(generator)(prompt)`.",
+    }
 
     generator: Generator
 
@@ -115,6 +126,12 @@ class Continuation(Immutable):
         """The asynchronous form of `resume`; see `acall`."""
         return await Call(self.generator, state, Options.of(options, resumes=True), resume=True).async_finished_state()
 
+    if not TYPE_CHECKING:  # type checkers find the mistake by themselves
+
+        def __radd__(self, state: object) -> object:
+            """Raise `TypeError`: a state is continued by a call."""
+            raise TypeError(ADDED)
+
 
 def continuous(generator: Generator) -> Continuation:
     """Return `generator` as a function from a prompt or a state to a `SequenceState`.
@@ -123,8 +140,10 @@ def continuous(generator: Generator) -> Continuation:
         TypeError: `generator` is not a generator.
     """
     if not isinstance(generator, Generator):
+        advice = "Pass what a function of `generate` returns, not the model or the function itself."
+        if isinstance(generator, Continuation):
+            advice = "It is what `continuous` returns: call it with a prompt or a state."
         raise TypeError(
-            f"expected a generator, such as `generate.text(model)`, got {type(generator).__name__}. "
-            "Pass what a function of `generate` returns, not the model or the function itself."
+            f"expected a generator, such as `generate.text(model)`, got {type(generator).__name__}. {advice}"
         )
     return Continuation(generator)

@@ -36,7 +36,7 @@ class Trimmer:
         self._let_go = 0
 
     def let_go(self, nbytes: int) -> None:
-        """Note that a cache lets go of so many bytes. Any thread may call it."""
+        """Record that a cache lets go of so many bytes. Any thread may call it."""
         with self._lock:
             self._let_go += nbytes
             if self._let_go < TRIM_FROM_BYTES or self._trim is None:

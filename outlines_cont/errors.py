@@ -326,6 +326,10 @@ class LengthWarning(UserWarning):
     """A text was cut after `DEFAULT_MAX_TOKENS` tokens, as no `max_tokens` was given."""
 
 
+class NoValueWarning(UserWarning):
+    """`state.value` was read of a row that has none, since its text was cut or the row failed; `state.values` does not warn."""
+
+
 class UnboundedWarning(LengthWarning):
     """A schema has values that may be of any length, and a call gives no `max_tokens`; raised once per schema."""
 

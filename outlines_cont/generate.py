@@ -17,7 +17,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from types import FunctionType
-from typing import Any, ParamSpec, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Unpack
 
 from pydantic import TypeAdapter
 
@@ -41,6 +41,7 @@ from outlines_cont.generation.prompt import Prompt
 from outlines_cont.generation.stream import StateStream
 from outlines_cont.generation.thinking import Thinking
 from outlines_cont.interfaces import LanguageModel
+from outlines_cont.near_names import module_attributes
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.policies.constraint import (
     MAX_REJECTIONS,
@@ -68,8 +69,20 @@ ENDS: dict[str, EndMode] = {
 }
 """How the texts of each kind of generator end by default; see `regex`. Patterns and grammars may often go on where they may end."""
 
+# What other libraries call these functions.
+_OTHER_NAMES = {
+    "grammar": "Write `generate.cfg(model, grammar)`.",
+    "select": "Write `generate.choice(model, options)`.",
+    "gen": "Write `generate.text(model)`, or `generate.regex(model, pattern)`.",
+    "json_schema": "Write `generate.json(model, schema)`.",
+    "continuous": "Write `from outlines_cont import continuous`.",
+}
 _making = threading.Lock()
 _GENERATOR_BYTES = 2_000
+
+
+ADDED = "a generator is not added to a state, but called with it. Instead of `state + generator` write `continuous(generator)(state)`."
+"""What is said of `state + generator`, as other libraries write it."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -90,6 +103,22 @@ class Generator(PieceMaker):
         shown_schema: a short text of the schema that conversations show to the model; empty without `show_schema`.
         made_by: the function of `generate` that made it, and its arguments; None if it was made otherwise.
     """
+
+    _no_prompt: ClassVar[str] = (
+        "A generator does not continue another, but the state that it returns: `continuous(second)(continuous(first)(prompt))`."
+    )
+    _advice: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(
+            ("resume", "state", "append"),
+            "A generator returns values. Write `continuous(generator)`, whose calls return states, and which has `resume`.",
+        ),
+        "continuous": "Write `continuous(generator)`.",
+        **dict.fromkeys(
+            ("generate", "run", "invoke", "batch", "complete"),
+            "Call it: `generator(prompt)`, or `generator([prompt, ...])`.",
+        ),
+        **dict.fromkeys(("value", "text"), "Call it with a prompt: `generator(prompt)` is the value."),
+    }
 
     # `dataclasses.replace` does not copy it: a changed generator is no longer the result of that call.
     made_by: tuple[str, tuple[Any, ...], dict[str, Any]] | None = field(init=False, default=None, repr=False)
@@ -248,6 +277,12 @@ class Generator(PieceMaker):
         """Return the exact probability of every value that a field of JSON might have; see `SequenceState.alternatives`."""
         return field_probabilities(self, state, path, spellings=spellings, max_prefixes=max_prefixes)
 
+    if not TYPE_CHECKING:  # type checkers find the mistake by themselves
+
+        def __radd__(self, state: object) -> object:
+            """Raise `TypeError`: a state is continued by a call."""
+            raise TypeError(ADDED)
+
     def _call(self, prompt: Any, options: PieceOptions, rng: Rng) -> Call:
         # A plain call returns no log-probabilities, so those of forced tokens at the very end need no forward.
         return Call(self, prompt, Options.of(options), rng=rng, score_last=False)
@@ -339,7 +374,7 @@ def regex(
         pattern: the regular expression.
         sampler: how tokens are drawn; greedy by default.
         force: append text without a choice without sampling it (jump-forward decoding).
-        end: how the text ends, where it may: `"free"` with any token that leaves the language, such as a full stop after a number, or
+        end: how the text ends, if it may: `"free"` with any token that leaves the language, such as a full stop after a number, or
             the model's end of text; `"eos"` only with the latter. Every function of this module but `text` takes it, with `"eos"` as
             the default of `choice` and `json`; see docs/constrain.md.
         policies: policies of every call, such as `[policies.ban(["delve"])]`.
@@ -700,6 +735,10 @@ def _source(kind: str, value: Any) -> str:
 
 def __dir__() -> list[str]:
     return __all__
+
+
+if not TYPE_CHECKING:  # type checkers would take it as a promise that all names exist
+    __getattr__ = module_attributes(__name__, __all__, _OTHER_NAMES)
 
 
 _BY_OPTION: dict[str, tuple[Callable[..., Generator], str]] = {

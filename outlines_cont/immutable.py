@@ -7,11 +7,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Self, TypeVar
 
+from outlines_cont.near_names import NearNames
+
 T = TypeVar("T")
 
 
-class Immutable:
-    """Makes `copy.copy` and `copy.deepcopy` return the object itself."""
+class Immutable(NearNames):
+    """Makes `copy.copy` and `copy.deepcopy` return the object itself; unknown attributes are an error with a near name."""
 
     __slots__ = ()
 

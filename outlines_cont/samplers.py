@@ -12,12 +12,13 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from inspect import Parameter
-from typing import Any, ClassVar, ParamSpec, cast
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, cast
 
 import torch
 
 from outlines_cont.checks import MAX_SAMPLES, check, check_int, is_number, knows_its_options
 from outlines_cont.errors import OptionError
+from outlines_cont.near_names import module_attributes
 from outlines_cont.sampling.batch import TokenSampler, chain_of, params_of
 from outlines_cont.sampling.kernels import TokenCounts
 from outlines_cont.sampling.params import NO_PENALTIES, Penalties, Sampler, SamplingParams, no_temperature
@@ -79,6 +80,10 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return __all__
+
+
+if not TYPE_CHECKING:  # type checkers would take it as a promise that all names exist
+    __getattr__ = module_attributes(__name__, __all__)
 
 
 P = ParamSpec("P")

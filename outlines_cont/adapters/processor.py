@@ -207,7 +207,7 @@ class ConstraintAdapter:
 
     Args:
         masks: those of the constraint.
-        prompts: those that `of` was given; None where it was not called yet.
+        prompts: those that `of` was given; None if it was not called yet.
     """
 
     def __init__(self, masks: RowMasks, prompts: Prompts | None = None) -> None:

@@ -15,7 +15,7 @@ from outlines_cont.batches.batch_line import BatchLine, batch_lines
 from outlines_cont.batches.doors import Door
 from outlines_cont.pipelines.extraction import Tally
 from outlines_cont.pipelines.outcome import Failure, SetupError, digest_of
-from outlines_cont.pipelines.output import WriteLine, check_output, file_output
+from outlines_cont.pipelines.output import Stamp, WriteLine, check_output, file_output, stamp_of
 
 _OK = 200
 
@@ -65,10 +65,10 @@ class BatchRun:
         self._keep: dict[str, int] = {}  # the bytes that stay of files that exist
         self._done: set[str] = set()
         self._num_failed = 0
-        self._sizes: dict[str, int] = {}
+        self._seen: dict[str, Stamp] = {}
         for name, path in self._paths.items() if resume else ():
             if path.exists():
-                self._sizes[name] = path.stat().st_size
+                self._seen[name] = stamp_of(path)
                 self._keep[name] = self._read(path, known)
         self.tally = Tally(len(known), skipped=len(self._done))
         self.tally.failed = self._num_failed
@@ -83,8 +83,8 @@ class BatchRun:
 
             def write(name: str, record: bytes) -> None:
                 if name not in writers:
-                    self._check_unchanged(name)
-                    writers[name] = stack.enter_context(file_output(self._paths[name], self._keep.get(name)))
+                    output = file_output(self._paths[name], self._keep.get(name), self._seen.get(name))
+                    writers[name] = stack.enter_context(output)
                 writers[name](record)
 
             write("output", b"")  # it is locked before anything is sent
@@ -128,15 +128,6 @@ class BatchRun:
         error = body.get("error") if isinstance(body, dict) else None
         told = error.get("message", "") if isinstance(error, dict) else ""
         return "errors", line.answered(status, body), Failure(f"status {status}", str(told))
-
-    def _check_unchanged(self, name: str) -> None:
-        """Raise `SetupError` where another run has written a file since this one has read it, as while the model was loaded."""
-        size = self._sizes.get(name)
-        if size is not None and self._paths[name].stat().st_size != size:
-            raise SetupError(
-                f"expected an output that no other run writes, but {str(self._paths[name])!r} has changed since this one began. "
-                "Run the command again with --resume."
-            )
 
     def _lines(self) -> Iterator[BatchLine]:
         return batch_lines(self._source, self._settings, self._model)

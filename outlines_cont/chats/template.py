@@ -22,11 +22,11 @@ from jinja2.environment import Template
 
 from fsm.tokens.cache import ByteCache
 from outlines_cont.chats.message import Message, checked_message, with_parsed_calls
-from outlines_cont.checks import did_you_mean
 from outlines_cont.errors import ChatError, NoChatTemplate, OptionError, shortened
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.jinja_sandbox import BoundedSandbox, TemplateBudget, rendered
 from outlines_cont.models.tokenizer.special_names import MARKS, control_names_of, mapped_texts, special_names_of
+from outlines_cont.near_names import did_you_mean
 from outlines_cont.state.row import shown_text
 
 # Tags that transformers adds to Jinja; they only mark what a reply is, and are read as an `if` that always holds.

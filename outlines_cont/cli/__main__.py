@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from outlines_cont import __version__
-from outlines_cont.cli.console import FAILED_ROWS, check_picture, demo_output, one_line_errors
+from outlines_cont.cli.console import FAILED_ROWS, check_picture, demo_output, flags_of, one_line_errors
 from outlines_cont.cli.options import (
     BatchOptions,
     ChatOptions,
@@ -47,7 +47,7 @@ def _print_version(wanted: bool) -> None:
 
 
 def _run(options: object, **_: Any) -> None:
-    with one_line_errors(lambda: _interrupted(options)):
+    with one_line_errors(lambda: _interrupted(options), flags_of(type(options))):
         if not _has_succeeded(options):
             raise typer.Exit(FAILED_ROWS)
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, TextIO, get_type_hints
 
 import typer
 
@@ -28,8 +29,8 @@ _FIELDS_OF_DEMO = {"text", "kind", "record", "due"}
 
 
 @contextmanager
-def one_line_errors(interrupted: Callable[[], str]) -> Iterator[None]:
-    """Print errors of these packages as one line, and exit with a status."""
+def one_line_errors(interrupted: Callable[[], str], flags: Collection[str] = ()) -> Iterator[None]:
+    """Print errors of these packages as one line, in the words of a command with these `flags`, and exit with a status."""
     try:
         yield
     except KeyboardInterrupt:
@@ -44,7 +45,7 @@ def one_line_errors(interrupted: Callable[[], str]) -> Iterator[None]:
 
         if not isinstance(error, OutlinesContError | FSMError):
             raise
-        typer.echo(f"Error: {one_line(str(error))}", err=True)
+        typer.echo(f"Error: {one_line(in_words_of_shell(str(error), flags))}", err=True)
         raise typer.Exit(UNUSABLE) from None
 
 
@@ -71,6 +72,37 @@ def plain_warnings() -> Iterator[None]:
 def one_line(text: str) -> str:
     """Return a text as one line of at most 600 characters."""
     return shortened(" ".join(text.split()), _LONGEST_ERROR)
+
+
+def flags_of(options: type) -> frozenset[str]:
+    """Return the names of the fields of a command that are flags, such as `max_tokens` for `--max-tokens`."""
+    hints = get_type_hints(options, include_extras=True)
+    return frozenset(
+        name
+        for name, hint in hints.items()
+        if any(isinstance(one, typer.models.OptionInfo) for one in getattr(hint, "__metadata__", ()))
+    )
+
+
+_MODEL = re.compile(r"<\w*Model [^>]*>")
+_WITH_FLAG = re.compile(r"`\w+(?:=\w+)?` \((--[a-z-]+)\)")  # `resume=True` (--resume)
+_WITH_SETTING = re.compile(r"`\w+=\.\.\.`, on the command line `(--set [^`]+)`")
+_NAMED = re.compile(r"`([a-z_]+)(?:=(?:True|\.\.\.))?`")
+_SENTENCE = re.compile(r"(?<=[.;!?])\s+(?=[A-Z`])")
+_PYTHON = re.compile(
+    r"\b(?:fsm|generate|samplers|policies|models|generator|chat|state)\.\w|(?<!\bdefault)(?<=\w)\(|\b\w+=[\w\['\"{.]"
+)
+
+
+def in_words_of_shell(message: str, flags: Collection[str]) -> str:
+    """Return a message of this package for who has typed a command with these flags: options are flags, and advice for Python goes."""
+
+    def flag(found: re.Match[str]) -> str:
+        return f"`--{found[1].replace('_', '-')}`" if found[1] in flags else found[0]
+
+    message = _WITH_SETTING.sub(r"`\1`", _WITH_FLAG.sub(r"`\1`", _MODEL.sub("this model", message)))
+    first, *others = _SENTENCE.split(_NAMED.sub(flag, message))
+    return " ".join([first, *(one for one in others if "`--" in one or _PYTHON.search(one) is None)])
 
 
 def check_picture(path: Path | None, option: str, *suffixes: str) -> None:

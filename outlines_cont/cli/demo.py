@@ -45,7 +45,7 @@ _INTRODUCTION = """\
 Three generators on one state for each message: choice, JSON, regex. Tokens are
 fed to the model, reused from the state, or forced by the constraint. Votes: the
 record is sampled again, three times, from a fork of the state; how many samples
-agree with it is a hint at how sure the model is.
+agree with it shows roughly how sure the model is.
 """
 
 

@@ -17,7 +17,8 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from outlines_cont.cli.console import one_line
+from outlines_cont.cli.console import flags_of, in_words_of_shell, one_line
+from outlines_cont.cli.options import ExtractOptions
 from outlines_cont.pipelines.extraction import Tally
 from outlines_cont.progress import ProgressBar
 
@@ -54,7 +55,7 @@ def summary(tally: Tally, output: Path | None, seconds: float, *, has_workers: b
     if output is not None:
         text += f"; written to {output}"
     if tally.first_failure is not None:
-        text += f". First failure: {one_line(tally.first_failure)}"
+        text += f". First failure: {one_line(in_words_of_shell(tally.first_failure, flags_of(ExtractOptions)))}"
     return text
 
 

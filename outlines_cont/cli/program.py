@@ -17,7 +17,7 @@ from typing import Any
 import typer
 
 from outlines_cont.checks import file_text
-from outlines_cont.cli.console import one_line, parse_sampler
+from outlines_cont.cli.console import in_words_of_shell, one_line, parse_sampler
 from outlines_cont.cli.growing import progress_bar, summary
 from outlines_cont.cli.model import load_model, make_sampler
 from outlines_cont.cli.options import ProgramOptions
@@ -98,7 +98,7 @@ def _show_run(result: TemplateResult, as_json: bool) -> bool:
     if result.error is None or result.text:
         typer.echo(json.dumps(json_fields(result), ensure_ascii=False) if as_json else result.text)
     if result.error is not None:
-        typer.echo(f"Error: {one_line(str(result.error))}", err=True)
+        typer.echo(f"Error: {one_line(in_words_of_shell(str(result.error), ()))}", err=True)
     return result.error is None
 
 

@@ -4,6 +4,8 @@ a mask, fork), scripts are coroutines that await generated texts.
 A program is a job of the engine, as the calls of generators are. Imports `generate`, `generation` and the layers below them.
 """
 
+from typing import TYPE_CHECKING
+
 from outlines_cont.budget import Budget
 from outlines_cont.control.program import Controller, Program, arun, run, start
 from outlines_cont.control.script import Label, fixed, fork, gen, label, log, shared, stop, text_since
@@ -20,6 +22,7 @@ from outlines_cont.errors import (
     StepBudgetError,
     TokenBudgetError,
 )
+from outlines_cont.near_names import module_attributes
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.programs.fork_program import Append, Capture, Event, Finish, Forked, Replay, Retract
 from outlines_cont.programs.job import Fork, Result
@@ -70,3 +73,7 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return __all__
+
+
+if not TYPE_CHECKING:  # type checkers would take it as a promise that all names exist
+    __getattr__ = module_attributes(__name__, __all__)

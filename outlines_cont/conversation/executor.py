@@ -36,6 +36,7 @@ from outlines_cont.errors import ClosedError, InferenceRequired, ModelMismatch, 
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.prefix_cache import num_common
 from outlines_cont.meter import Meter
+from outlines_cont.near_names import NearNames
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.policies.stop import FreeText
 from outlines_cont.sampling.params import Sampler
@@ -56,7 +57,7 @@ class Mark:
         return f"<Mark after {self.length} tokens>"
 
 
-class Conversation:
+class Conversation(NearNames):
     """One sequence of a `BatchedExecutor`, made by `executor.create()`.
 
     The order of calls is prompt (any number of times), `executor.infer()`, then sample, fork, rewind, mark, drop, save in
@@ -286,7 +287,7 @@ class Conversation:
         Raises:
             OptionError: `n` is not an int from 0 to the number of tokens. Nothing has changed.
 
-        Cost: nothing where the logits of the new end are kept (`kept_logits_bytes` of the executor); else the next sample or `infer`
+        Cost: nothing if the logits of the new end are kept (`kept_logits_bytes` of the executor); else the next sample or `infer`
         feeds its last token once more.
         """
         with self._executor.lock:
@@ -414,7 +415,7 @@ class Conversation:
         return fork
 
     def _fed(self, row: StateRow) -> None:
-        """Note that all tokens were fed, and keep the logits after the last."""
+        """Record that all tokens were fed, and keep the logits after the last."""
         content = self._open()
         self._content = replace(content.with_row(row), num_fed=len(row.token_ids))
         if row is not content.row and row.logits is not None:
@@ -445,7 +446,7 @@ class Conversation:
             )
 
 
-class BatchedExecutor:
+class BatchedExecutor(NearNames):
     """Conversations that run together on one model, with the random seed and the lock that they share.
 
     `create` a conversation, `prompt` it, `infer` for all, `sample`. Conversations are referenced weakly; when one is closed or garbage

@@ -87,11 +87,11 @@ class CopyTrail:
     stopped: int | None = None
 
     def begin(self, at: int, source: int) -> None:
-        """Note that a row of `at` tokens may continue with a copy from index `source`."""
+        """Record that a row of `at` tokens may continue with a copy from index `source`."""
         self.at, self.source = at, source
 
     def cut(self, length: int) -> None:
-        """Note that the row was rewound to its first `length` tokens."""
+        """Record that the row was rewound to its first `length` tokens."""
         if self.at is not None and self.at > length:
             self.at = None
 
@@ -127,7 +127,7 @@ class NgramIndex:
         return other
 
     def cut(self, length: int) -> None:
-        """Note that the row was rewound to its first `length` tokens."""
+        """Record that the row was rewound to its first `length` tokens."""
         self._num_same = min(self._num_same, length)
 
     def follow(self, token_ids: Sequence[int]) -> None:
@@ -186,7 +186,7 @@ class LookupMemory:
         self.prompt_length = 0
 
     def cut(self, length: int) -> None:
-        """Note that the row was rewound to its first `length` tokens."""
+        """Record that the row was rewound to its first `length` tokens."""
         self.index.cut(length)
         self.trail.cut(length)
 

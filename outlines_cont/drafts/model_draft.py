@@ -49,7 +49,7 @@ class FedIds:
         self.num_same = 0
 
     def cut(self, length: int) -> None:
-        """Note that the row was rewound to its first `length` tokens."""
+        """Record that the row was rewound to its first `length` tokens."""
         self.num_same = min(self.num_same, length)
 
     def fork(self) -> FedIds:

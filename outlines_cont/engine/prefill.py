@@ -5,10 +5,10 @@ the log-probabilities of a given text.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -25,6 +25,15 @@ from outlines_cont.state.row import StateRow, is_lacking
 
 class EngineModel(Immutable):
     """Base class of models: what does not depend on how their logits are computed."""
+
+    _no_prompt: ClassVar[str] = "A generator has its model already; the prompt is the text that it continues."
+    _advice: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(
+            ("generate", "complete", "chat", "invoke", "stream"),
+            "Make a generator, and call it with a prompt: `generate.text(model)(prompt)`; for a conversation see `Chat(model)`.",
+        ),
+        **dict.fromkeys(("encode", "decode", "tokenize"), "That is a method of `model.tokenizer`."),
+    }
 
     def __init__(self) -> None:
         self._meters = MeterBoard()

@@ -16,6 +16,7 @@ from typing import Any, Self
 
 from outlines_cont.checks import check, checked_bool, is_int
 from outlines_cont.errors import OptionError
+from outlines_cont.near_names import NearNames
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.params import Sampler
 
@@ -45,7 +46,7 @@ class OpenCall:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamEvent:
+class StreamEvent(NearNames):
     """The changes of one row since its last event.
 
     First remove `retract` characters and `retract_tokens` tokens from the end, then append. Applied in order, the events of a row give the
@@ -93,7 +94,7 @@ class StreamEvent:
     saved_forwards: int = 0
 
 
-class Closing(ABC):
+class Closing(NearNames, ABC):
     """A context manager, also with `async with`, that calls `close` at its end."""
 
     @abstractmethod

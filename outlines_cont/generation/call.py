@@ -1,4 +1,4 @@
-"""`Call`: one call of a generator. The call is checked, its prompt becomes one engine row per prompt and sample (None where it cannot run).
+"""`Call`: one call of a generator. The call is checked, its prompt becomes one engine row per prompt and sample (None if it cannot run).
 The rows are one job of the engine, whose steps its task awaits (with `on_progress`); those that end get their values, or the parser's
 error. A snapshot is the state of all rows between two steps, where spans that have not ended count
 as cut. The best of n samples is chosen here, beams are ranked by the engine's `BeamJob`. A cut without a `max_tokens` warns.

@@ -289,7 +289,7 @@ class Tree:
                 sums[option] = sum_of_logs(sums[option], log)
 
     def count(self, num_prefixes: int) -> None:
-        """Count prefixes that are fed; raise `OptionError` where there are more than the limit."""
+        """Count prefixes that are fed; raise `OptionError` if there are more than the limit."""
         self.num_left -= num_prefixes
         if self.num_left < 0:
             advice = "" if self.is_canonical else "Use `spellings='canonical'`, or "

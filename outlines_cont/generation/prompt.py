@@ -209,7 +209,7 @@ def _items(model: LanguageModel, prompt: Any, thinks: bool) -> list[Given | Sequ
             return known
     raise PromptTypeError(
         "expected a prompt that is a text, `Tokens`, a list of token ids, a list of messages, a SequenceState, or a list with one or "
-        f"more of them, got {_describe(prompt)}. A message is a dict with `role` and `content`; for a conversation see `Chat`."
+        f"more of them, got {_describe(prompt)}. {_advice(prompt)}"
     )
 
 
@@ -290,6 +290,13 @@ def _continued(row: StateRow) -> StateRow:
         "expected a row of one token or more, got an empty one, as a slice may return it. Add some text to it."
     )
     return replace(row, error=error, finish_reason="error")
+
+
+def _advice(prompt: object) -> str:
+    """Return what to do about a value that is no prompt; types that are often given in place of one say it in `_no_prompt`."""
+    return getattr(
+        type(prompt), "_no_prompt", "A message is a dict with `role` and `content`; for a conversation see `Chat`."
+    )
 
 
 def _describe(prompt: object) -> str:

@@ -124,7 +124,8 @@ def marks_of(model: LanguageModel, template: ChatTemplate | None = None) -> tupl
             if is_there(begin.strip()) and is_there(end.strip()):
                 return begin, end
     raise OptionError(
-        f"expected a model that thinks, whose marks stand in its chat template or among its tokens, got {model!r}. Pass them: "
+        f"expected a model that thinks, whose marks stand in its chat template or among its tokens, got {model!r}. "
+        "Leave out `thinking`. Or pass the marks: "
         '`thinking=Thinking(begin="<think>\\n", end="\\n</think>\\n\\n")`.',
         "thinking",
     )

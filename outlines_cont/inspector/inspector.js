@@ -72,7 +72,7 @@ function drawTree() {
   view.items = [];
   const item = (node, level) => {
     const isLeaf = !node.children.length, label = el("span", { class: "node" }, excerpt(node));
-    if (isLeaf) label.prepend(el("small", {}, leafFacts(node.rows[0])), " ");
+    if (isLeaf) label.prepend(el("small", {}, leafFacts(node.rows[0])));
     const made = el("li", { role: "treeitem", id: `n${count++}`, "aria-level": level, "aria-expanded": isLeaf ? undefined : "true" }, label);
     Object.assign(node, { made, label });
     view.items.push(node);
@@ -163,7 +163,7 @@ function tokenSpan(token, index) {
 function factsOf(row) {
   const known = [`${row.tokens.length} tokens`, `${row.cached} cached`, row.weight ? `log-probability ${row.weight.toFixed(3)}` : "",
     row.retries ? `${row.retries} retries` : "", row.finish, FIRST ? `the first ${FIRST} are not shown` : "",
-    data.more ? `${data.more} more rows` : "", row.source ? `last span: ${row.source.slice(0, 160)}` : "", row.note ?? ""];
+    data.more ? `${data.more} more rows` : "", row.source ? `last span: ${row.source.length > 160 ? `${row.source.slice(0, 159)}…` : row.source}` : "", row.note ?? ""];
   const line = known.filter(Boolean).join(" · ");
   return [line, row.error ? el("strong", { class: "error" }, ` ${row.error}`) : null].filter(Boolean);
 }
@@ -215,8 +215,11 @@ function drawStrip() {
   const points = highs.map((high, i) => `${i * step},${(38 - 36 * high).toFixed(1)} ${Math.min((i + 1) * step, count)},${(38 - 36 * high).toFixed(1)}`);
   const strip = $("strip"), line = document.createElementNS(strip.namespaceURI, "path"), mark = document.createElementNS(strip.namespaceURI, "line");
   strip.setAttribute("viewBox", `0 0 ${Math.max(count, 1)} 40`);
-  line.setAttribute("d", points.length ? `M${points.join(" L")}` : "");
-  strip.replaceChildren(line, mark);
+  const area = line.cloneNode(), path = `M${points.join(" L")}`;
+  line.setAttribute("d", points.length ? path : "");
+  area.setAttribute("d", points.length ? `${path} L${count},40 L0,40 Z` : "");
+  area.setAttribute("class", "area");
+  strip.replaceChildren(area, line, mark);
   moveMark();
 }
 
@@ -299,7 +302,8 @@ $("text").addEventListener("pointerleave", () => { if (!$("details").contains(do
 function details(index) {
   const token = view.row?.tokens[index];
   if (!token) {
-    $("details").replaceChildren(el("p", { class: "small" }, "Point at a token, or go to the text and use the arrow keys."));
+    const said = view.rows.length ? "Point at a token, or go to the text and use the arrow keys." : "What is known of a token is shown here.";
+    $("details").replaceChildren(el("p", { class: "small" }, said));
     return;
   }
   const more = token[MORE], [kind, why] = KINDS[kindOf(token)];
@@ -324,13 +328,17 @@ function choices(token, index) {
   const listed = new Map([...top, ...(inside ?? [])].map(([id, text, logprob]) => [id, { id, text, logprob: null }]));
   for (const [id, , logprob] of top) listed.get(id).logprob = logprob;
   const lines = [...listed.values()].map((one) => choiceRow(one, token, index, allowed));
-  const head = el("tr", {}, ...["token", "model", ...(allowed ? ["masked"] : []), ...(data.live ? [""] : [])].map((name) => el("th", { scope: "col" }, name)));
+  const head = el("tr", {}, ...["token", "model", ...(allowed ? ["masked"] : []), ...(data.live ? [""] : [])].map((name, i) => el("th", { scope: "col", class: i ? "n" : undefined }, name)));
   return [el("h3", {}, "Most probable"), el("table", {}, head, ...lines)];
 }
 
 function choiceRow({ id, text, logprob }, token, index, allowed) {
   const inside = allowed?.get(id) ?? null, isOut = allowed && inside === null;
-  const number = (value) => el("td", { class: "n" }, value === null ? (isOut ? "✕" : "") : percent(Math.exp(value)));
+  const number = (value) => {
+    const cell = el("td", { class: "n bar" }, value === null ? (isOut ? "✕" : "") : percent(Math.exp(value)));
+    if (value !== null) cell.style.setProperty("--share", `${(100 * Math.exp(value)).toFixed(1)}%`);
+    return cell;
+  };
   const cells = [el("td", {}, el("code", {}, JSON.stringify(text))), number(logprob)];
   if (allowed) cells.push(number(inside));
   if (data.live) cells.push(el("td", {}, isOut ? null : view.choice?.(id, text, index) ?? null));
@@ -339,7 +347,7 @@ function choiceRow({ id, text, logprob }, token, index, allowed) {
 
 function reasons({ wanted, why }) {
   return [["What must follow", wanted], ["Why not", why]].filter(([, text]) => text)
-    .flatMap(([title, text]) => [el("h3", {}, title), el("p", { class: "small" }, text)]);
+    .flatMap(([title, text]) => [el("h3", {}, title), el("p", { class: title === "Why not" ? "small" : "small grammar" }, text)]);
 }
 
 // --- the switch, and what is told to screen readers, at most once in 600 ms -----------------------
@@ -365,13 +373,17 @@ function open(rows, chosen = rows[0]) {
   view.rows = rows;
   drawTree();
   drawModes();
+  $("hint").hidden = Boolean(chosen);
   if (chosen) show(chosen);
   else clear();
 }
 
+view.hint = () => [el("p", {}, "This state has no rows.")];
+
 function clear() {
   Object.assign(view, { row: null, item: null, at: -1, spans: [] });
   for (const id of ["text", "facts", "strip", "legend"]) $(id).replaceChildren();
+  $("hint").replaceChildren(...view.hint());
   details(-1);
 }
 

@@ -197,7 +197,7 @@ def prefix_attention(
 ) -> tuple[Tensor, None]:
     """Attention function of transformers, over the segments that `key` carries and the tail in it; without segments, that of "sdpa".
 
-    Takes (R, H, Q, D) queries, (R, Hk, K, D) tails, and an additive (R, 1, Q, K) mask, None where a single query sees the whole tail.
+    Takes (R, H, Q, D) queries, (R, Hk, K, D) tails, and an additive (R, 1, Q, K) mask, None if a single query sees the whole tail.
     `dropout` is 0. Returns (R, Q, H, D), and None for the weights.
     """
     prefix: Prefix | None = getattr(key, _ATTRIBUTE, None)

@@ -99,7 +99,7 @@ class KVBatch:
             chunks: R lists of ids, at least one of them not empty.
             wanted: R lists of indices into the row's chunk, after which logits are returned; empty for parts of prompts.
 
-        Raises `KVBudgetError` where there is no room for the new keys and values; the batch cannot be used afterwards.
+        Raises `KVBudgetError` if there is no room for the new keys and values; the batch cannot be used afterwards.
 
         Cost: one forward, and a copy of the tails where ragged chunks must be packed.
         """
@@ -183,7 +183,7 @@ class KVBatch:
     def release_only(self, rows: Sequence[int]) -> list[RowKV | None]:
         """Return the keys and values of some rows alone; the batch cannot be used afterwards. Cost: a copy of their tails.
 
-        Raises `KVBudgetError` where there is no room for the copy; the batch is unchanged.
+        Raises `KVBudgetError` if there is no room for the copy; the batch is unchanged.
         """
         buffer, columns = gather(self._store, [self._tail_of(row) for row in rows])
         copies = [(KVPart(buffer, at, line),) if len(line) else () for at, line in enumerate(columns)]
@@ -247,7 +247,7 @@ class KVBatch:
             buffer.users.discard(self)
 
     def _appended(self, shares: Sequence[RowKV | None]) -> tuple[list[Share], Tail] | None:
-        """Return the plan by which the batch appends to the buffer in which its rows end; None where it may not."""
+        """Return the plan by which the batch appends to the buffer in which its rows end; None if it may not."""
         present = [share for share in shares if share is not None and share.parts]
         if len(present) < len(shares) or not all(part.buffer.is_live for share in present for part in share.parts):
             return None
@@ -310,7 +310,7 @@ class KVBatch:
         """Return the mask of a forward of Q columns: (R, C + Q) int64, from which the model makes its own.
 
         It is None where every column has a token, as `seen` is. With shared segments, and on CUDA (where a model would wait for the
-        device to read the mask, and `prefix_attention` takes no other), it is (R, 1, Q, C + Q), additive over the tails; None where a
+        device to read the mask, and `prefix_attention` takes no other), it is (R, 1, Q, C + Q), additive over the tails; None if a
         single query sees all of its tail, or all queries are the first.
         """
         if seen is None and width == 1:

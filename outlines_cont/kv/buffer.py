@@ -101,7 +101,7 @@ class Buffer:
         return sum(_column_bytes(tensor) for layer in self._layers if layer for tensor in layer)
 
     def layer(self, index: int) -> Layer | None:
-        """Return the tensors of a layer; None where the model keeps none of its own (it shares another layer's)."""
+        """Return the tensors of a layer; None if the model keeps none of its own (it shares another layer's)."""
         return self._layers[index] if index < len(self._layers) else None
 
     def claim(self, owner: object, stop: int) -> bool:

@@ -52,7 +52,7 @@ class Tails:
         return self._attached(index, *self.buffer.write(index, self.length, keys, values))
 
     def write_pair(self, index: int, pair: torch.Tensor) -> Layer:
-        """Do the same for keys and values in one tensor, (2, R, Hk, Q, D), after `begin`."""
+        """The same for keys and values in one tensor, (2, R, Hk, Q, D), after `begin`."""
         slots = self._slots
         if slots is None:
             return self.write(index, *pair.unbind())

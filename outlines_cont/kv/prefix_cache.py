@@ -147,7 +147,7 @@ class PrefixTree:
                 self._store.touch(node.part.buffer)
 
     def _split(self, node: PrefixNode, count: int) -> PrefixNode | None:
-        """Insert a node for the first `count` tokens of `node` above it, and return it; None where there is no room for a copy."""
+        """Insert a node for the first `count` tokens of `node` above it, and return it; None if there is no room for a copy."""
         above, part = node.parent, node.part
         assert above is not None
         assert part is not None

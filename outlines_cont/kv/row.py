@@ -35,7 +35,7 @@ class KVPart:
         return KVPart(self.buffer, self.row, self.columns[key])
 
     def index(self) -> torch.Tensor | None:
-        """Return the columns on the device of the buffer, for `read`; None where they are adjacent."""
+        """Return the columns on the device of the buffer, for `read`; None if they are adjacent."""
         device = self.buffer.device
         return None if self._is_adjacent or device is None else upload(self.columns.copy(), device)
 

@@ -128,7 +128,7 @@ class Segment:
         self._on_device: dict[torch.device, tuple[torch.Tensor | None, Queries]] = {}
 
     def layer(self, index: int) -> PrefixLayer | None:
-        """Return the segment in one layer, None where the model keeps no keys and values in it."""
+        """Return the segment in one layer, None if the model keeps no keys and values in it."""
         pair = self.buffer.layer(index)
         if pair is None:
             return None

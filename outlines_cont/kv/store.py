@@ -1,5 +1,5 @@
 """`KVStore`: weak references to all buffers of one model, and an optional byte budget for them: to make room, the least recently used
-buffers that no batch reads are evicted, those of the prefix cache first. Raises `KVBudgetError` where that does not suffice. Also the
+buffers that no batch reads are evicted, those of the prefix cache first. Raises `KVBudgetError` if that does not suffice. Also the
 lock of the model, and the epoch of its weights.
 """
 
@@ -59,7 +59,7 @@ class KVStore:
     def reserve(self, buffer: Buffer, nbytes: int) -> None:
         """Make room for `nbytes` more in `buffer`, by evicting buffers that no batch reads: those of the prefix cache first, by LRU.
 
-        A new buffer is registered. Raises `KVBudgetError` where what is being read and `nbytes` are more than the budget.
+        A new buffer is registered. Raises `KVBudgetError` if what is being read and `nbytes` are more than the budget.
         """
         if buffer not in self._last_use:
             self.touch(buffer)

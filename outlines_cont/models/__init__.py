@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from outlines_cont.models.versions import untested
+from outlines_cont.near_names import module_attributes
 
 if TYPE_CHECKING:
     from outlines_cont.meter import Meter
@@ -25,11 +26,13 @@ _HOMES = {
     "from_callable": "models.callable_model",
 }
 
+_missing = module_attributes(__name__, __all__)
+
 
 def __getattr__(name: str) -> Any:
     """Import a public name when it is first used."""
     if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return _missing(name)
     try:
         return getattr(import_module(f"outlines_cont.{_HOMES.get(name, 'models.hugging_face')}"), name)
     except ImportError as error:  # a name of transformers that is no longer there

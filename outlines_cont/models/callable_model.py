@@ -153,7 +153,7 @@ class CallableModel(EngineModel):
 def called(logits: Logits, token_ids: NDArray[np.int64], vocab_size: int | None) -> NDArray[Any]:
     """Return the (V,) or (T, V) logits of a function for (T,) ids, as float32 or float64; any V where `vocab_size` is None.
 
-    Raises `UserCodeError` where it raised, or returned anything but an array of such a shape; the original error is the cause.
+    Raises `UserCodeError` if it raised, or returned anything but an array of such a shape; the original error is the cause.
     """
     length, size = len(token_ids), "V" if vocab_size is None else vocab_size
     expected = (
@@ -175,7 +175,7 @@ def called(logits: Logits, token_ids: NDArray[np.int64], vocab_size: int | None)
 
 
 def finite(line: NDArray[Any], length: int) -> torch.Tensor:
-    """Return (V,) logits after `length` ids as a tensor; `InvalidLogits` where one is NaN or plus infinity."""
+    """Return (V,) logits after `length` ids as a tensor; `InvalidLogits` if one is NaN or plus infinity."""
     is_wrong = ~(line < np.inf)  # true for NaN, too
     if is_wrong.any():
         odd = int(is_wrong.argmax())

@@ -119,7 +119,7 @@ class Capabilities:
 def is_recurrent(model: PreTrainedModel) -> bool:
     """Return whether some layer of `model` has other state than keys and values.
 
-    Raises `UnsupportedModel` where it is not a decoder, or has its own kind of cache.
+    Raises `UnsupportedModel` if it is not a decoder, or has its own kind of cache.
     """
     name = type(model).__name__
     if getattr(model.config, "is_encoder_decoder", False):

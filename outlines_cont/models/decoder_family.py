@@ -30,7 +30,7 @@ class Family:
         body, embedding, positions, layers, norm: of the network; learned positions, None for others.
         attention, qkv, output: of a layer; one name in `qkv` where the weights are joined already.
         feed_forward, up, down: of a layer; with gates, in `up` the gate comes first.
-        norms: before and after the attention, before and after the feed-forward network; None where there is none.
+        norms: before and after the attention, before and after the feed-forward network; None if there is none.
         is_gated: whether the upper half of `up` is multiplied by the activation of the lower one.
         is_centred: whether the weight of a norm is added to 1.
         windows: which layers have a sliding window: "none", "all", or those that the config calls so ("typed").

@@ -34,7 +34,7 @@ _DECODERS: WeakKeyDictionary[Any, FusedDecoder] = WeakKeyDictionary()
 def fused_decoder(network: Any) -> FusedDecoder:
     """Return the fused forward of a network, whose weights are joined for it: their storage changes, not their values.
 
-    Raises `NotFused` with the reason where there is none. Cost: a copy of most weights, layer by layer, the first time.
+    Raises `NotFused` with the reason if there is none. Cost: a copy of most weights, layer by layer, the first time.
     """
     known = _DECODERS.get(network)
     if known is None or known.change() is not None:
@@ -92,7 +92,7 @@ class _Space:
 
     Attributes:
         key: what it depends on: the shape of the ids, T, and whether queries are folded.
-        flat, heads: queries, keys and values as the product gives them, and after norms of heads; the same where there are none.
+        flat, heads: queries, keys and values as the product gives them, and after norms of heads; the same if there are none.
         turning: (N, H + Hk, T), a factor of the rotation, with its halves `low` and `high`.
         inner, gates: (N, outputs), what `up` gives, with its halves.
     """

@@ -79,7 +79,7 @@ class HuggingFaceModel(EngineModel):
         hugging_face: the `transformers` model, in evaluation mode.
         tokenizer: the tokenizer, exact in bytes.
         vocab_size: V, the width of the logits.
-        context_length: the largest number of tokens of a sequence, None where the config sets none.
+        context_length: the largest number of tokens of a sequence, None if the config sets none.
         eos_token_ids: every id that ends a text: those of the generation config and the tokenizer's.
         cache_argument: the name by which the network takes and returns a KV cache: `"past_key_values"` or, since transformers 5.24,
             `"cache"`.
@@ -145,7 +145,7 @@ class HuggingFaceModel(EngineModel):
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle the call that opened the model, no weights. A process that has it open uses that one, others open it once.
 
-        Raises `NotPicklable` where the model was wrapped, so that its source is unknown.
+        Raises `NotPicklable` if the model was wrapped, so that its source is unknown.
         """
         if self.opening is None:
             raise NotPicklable(
@@ -430,7 +430,7 @@ def from_transformers(
         model: a causal language model.
         tokenizer: the one that belongs to it.
         kv_budget_bytes: the most bytes that the keys and values of all states may take together, None for no limit. Those
-            used least recently are dropped, and computed again when their state is continued. `KVBudgetError` is raised where
+            used least recently are dropped, and computed again when their state is continued. `KVBudgetError` is raised if
             the rows of one call alone need more.
         prefix_cache_bytes: the most bytes that keys and values of earlier prompts and texts may take, for prompts that begin like
             them; 0 turns their reuse off. None for a sixteenth of the memory, and no more than 4 GiB.
@@ -476,7 +476,7 @@ def from_transformers(
 
 
 def _made(make: Callable[[PreTrainedModel], FusedDecoder], model: PreTrainedModel) -> tuple[FusedDecoder | None, str]:
-    """Return our own forward of a network; None and the reason where there is none."""
+    """Return our own forward of a network; None and the reason if there is none."""
     try:
         return make(model), ""
     except NotFused as reason:

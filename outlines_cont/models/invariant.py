@@ -61,7 +61,7 @@ class _Row:
 
 
 def invariant_decoder(network: Any) -> InvariantDecoder:
-    """Return the deterministic forward of a network, whose weights are joined for it; `NotFused` with the reason where there is none."""
+    """Return the deterministic forward of a network, whose weights are joined for it; `NotFused` with the reason if there is none."""
     known = _DECODERS.get(network)
     if known is None or known.change() is not None:
         known = _DECODERS[network] = InvariantDecoder(network)

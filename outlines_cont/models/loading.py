@@ -70,7 +70,7 @@ class Opening:
 def reopened(opening: Opening, fingerprint: str) -> Any:
     """Return the model of an opening: the one that is open in this process, or else a new one.
 
-    Raises `ModelMismatch` where its config or weights are not those of `fingerprint`, and what opening the model raises.
+    Raises `ModelMismatch` if its config or weights are not those of `fingerprint`, and what opening the model raises.
     """
     key = opening.name, opening.number
     with _LOCK:
@@ -216,14 +216,14 @@ def _check_source(id_or_path: Any, file: str) -> None:
 
 
 def _near_folder(path: Path) -> str:
-    """Return a question for the folder of a model beside `path` with nearly its name, empty where there is none."""
+    """Return a question for the folder of a model beside `path` with nearly its name, empty if there is none."""
     beside = [file.parent.name for file in path.parent.glob("*/config.json")]
     near = get_close_matches(path.name, [name for name in beside if name != path.name], 1)
     return f" Did you mean {str(path.with_name(near[0]))!r}?" if near else ""
 
 
 def _why_cache_alone(name: str, options: Mapping[str, Any]) -> str | None:
-    """Return why the hub is not searched for a model, None where it is; it is asked once, as transformers asks for each file six times."""
+    """Return why the hub is not searched for a model, None if it is; it is asked once, as transformers asks for each file six times."""
     if options.get("local_files_only"):
         return "`local_files_only` is given"
     if is_offline_mode():

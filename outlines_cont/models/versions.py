@@ -45,7 +45,7 @@ def cache_argument(network: PreTrainedModel) -> str:
 
 
 def untested() -> str:
-    """Return a sentence, after a space, that names the packages that are newer than the tested versions; empty where none is."""
+    """Return a sentence, after a space, that names the packages that are newer than the tested versions; empty if none is."""
     newer = [(name, tested) for name, tested in NEWEST_TESTED.items() if _parts(version(name)) > tested]
     if not newer:
         return ""

@@ -9,6 +9,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from outlines_cont.near_names import module_attributes
+
 if TYPE_CHECKING:
     from outlines_cont.pipelines.calibration import Answer, Calibration
     from outlines_cont.pipelines.extractor import Extractor, run
@@ -43,6 +45,7 @@ __all__ = [
     "write_page",
 ]
 
+_missing = module_attributes(__name__, __all__)
 _MODULES = ("outcome", "calibration", "report", "extractor")  # the last one loads torch
 
 
@@ -51,7 +54,7 @@ def __getattr__(name: str) -> Any:
     modules = (import_module(f"{__name__}.{module}") for module in _MODULES if name in __all__)
     found = next((module for module in modules if name in vars(module)), None)
     if found is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return _missing(name)
     return getattr(found, name)
 
 

@@ -31,6 +31,7 @@ from outlines_cont.pipelines.outcome import (
 from outlines_cont.pipelines.output import (
     LINES_SUFFIXES,
     TABLE_SUFFIXES,
+    Stamp,
     WriteLine,
     check_output,
     file_output,
@@ -40,6 +41,7 @@ from outlines_cont.pipelines.output import (
     match_table,
     shown_settings,
     signed_line,
+    stamp_of,
     stream_output,
     table_output,
 )
@@ -140,6 +142,7 @@ class Extraction:
     _shown: dict[str, str] = field(init=False)  # the settings, for the error of a run that has others
     _rows: Iterator[InputRow] = field(init=False)
     _keep: int | None = field(init=False, default=None)  # the bytes of the output that stay
+    _seen: Stamp | None = field(init=False, default=None)  # the output as it was read
     _is_complete: bool = field(init=False, default=False)  # a table that an earlier run has finished
 
     def __post_init__(self) -> None:
@@ -161,6 +164,7 @@ class Extraction:
         self._shown = shown_settings({**self.named, "keep_text": self.keep_text, "details": self.details})
         self._rows = iter(source)
         if self._lines is not None and self._lines.exists():
+            self._seen = stamp_of(self._lines) if self.resume else None
             done = match_done(self._lines, self._rows, self._digest, self._shown) if self.resume else (0, 0, 0)
             self.tally.skipped, self.tally.failed, self._keep = done
         elif self.resume and isinstance(output, Path) and output.exists():
@@ -236,8 +240,8 @@ class Extraction:
         if not isinstance(self.output, Path):
             return stream_output(self.output)
         if self._lines != self.output:
-            return table_output(self.output, self._keep, self.shape)
-        return file_output(self.output, self._keep)
+            return table_output(self.output, self._keep, self.shape, self._seen)
+        return file_output(self.output, self._keep, self._seen)
 
     def _line(self, row: InputRow, outcome: Outcome) -> bytes:
         fields = {name: value for name, value in row.fields.items() if self.keep_text or name != self.text_field}

@@ -41,6 +41,7 @@ from outlines_cont.generation.stream import RunEvents
 from outlines_cont.generation.thinking import Thinking
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import MARKS, control_names_of, mapped_texts
+from outlines_cont.near_names import NearNames
 from outlines_cont.pipelines.calibration import Calibration, agreement, value_logprobs
 from outlines_cont.pipelines.columns import RecordColumns, extracted, shape_of
 from outlines_cont.pipelines.extraction import Extraction, Tally
@@ -182,7 +183,7 @@ def _usage(span: _Span, votes: Sequence[_Span]) -> Usage:
 Row = str | Mapping[str, Any]
 
 
-class Extractor:
+class Extractor(NearNames):
     """A model with a schema and a prompt template, which turns rows into records.
 
     Args:
@@ -318,7 +319,7 @@ class Extractor:
                 yield replace(_outcome(*spans), reused_tokens=new)
 
     def prompt(self, row: Row) -> Any:
-        """Return the prompt of a row; raise `RowError` where it is neither a text nor a dict, or lacks a field."""
+        """Return the prompt of a row; raise `RowError` if it is neither a text nor a dict, or lacks a field."""
         fields = {self.text_field: row} if isinstance(row, str) else row
         if not isinstance(fields, Mapping):
             raise RowError(f"expected a row that is a text or a dict of fields, got {type(row).__name__}")

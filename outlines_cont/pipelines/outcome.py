@@ -19,8 +19,8 @@ from decimal import Decimal
 from enum import StrEnum
 from typing import Any, Protocol, Self
 
-from outlines_cont.checks import did_you_mean
 from outlines_cont.errors import OutlinesContError
+from outlines_cont.near_names import did_you_mean
 
 
 class SetupError(OutlinesContError, ValueError):
@@ -74,7 +74,7 @@ class InputRow:
     Attributes:
         line: the number of its first line, from 1, blank lines counted; of a Parquet file the number of the row.
         digest: 12 hexadecimal digits that change when the row changes.
-        fields: the JSON object, the cells by the names of their columns, or the text under the name of the text field; empty where the
+        fields: the JSON object, the cells by the names of their columns, or the text under the name of the text field; empty if the
             row is unusable.
         error: why the row is unusable, else None.
     """

@@ -63,6 +63,25 @@ def _lock(file: IOBase | BinaryIO, path: Path) -> None:
         return
 
 
+Stamp = tuple[int, int, int, int]
+"""Which file a path names, and when it was written last: device, number, bytes, and nanoseconds."""
+
+
+def stamp_of(path: Path) -> Stamp:
+    """Return the stamp of a file that exists. Take it before the file is read, and give it to `file_output`."""
+    found = path.stat()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _check_unchanged(path: Path, seen: Stamp | None) -> None:
+    """Raise `SetupError` unless a file that is locked is as it was when this run read it; `seen` is None if it did not."""
+    if seen is not None and (not path.exists() or stamp_of(path) != seen):
+        raise SetupError(
+            f"expected an output that no other run writes, but {str(path)!r} has changed since this one has read it. "
+            "Run the command again with `resume=True` (--resume)."
+        )
+
+
 @contextmanager
 def stream_output(stream: BinaryIO) -> Iterator[WriteLine]:
     """Yield a function that writes lines to a binary stream, and flushes it after each."""
@@ -75,13 +94,14 @@ def stream_output(stream: BinaryIO) -> Iterator[WriteLine]:
 
 
 @contextmanager
-def file_output(path: Path, keep: int | None) -> Iterator[WriteLine]:
+def file_output(path: Path, keep: int | None, seen: Stamp | None = None) -> Iterator[WriteLine]:
     """Yield a function that writes lines to a file, unbuffered, and locked. However the block ends, the file has only whole lines.
 
-    `keep` is how many of its first bytes stay, whole lines; None for a file that must not exist yet.
+    `keep` is how many of its first bytes stay, whole lines; None for a file that must not exist yet. `seen` is the stamp of a file that
+    was read, as the model is loaded between reading and writing: its lock is not held meanwhile.
 
     Raises:
-        SetupError: the file cannot be opened, or another run is writing it; before the block begins.
+        SetupError: the file cannot be opened, another run is writing it, or has written it since it was read; before the block begins.
         OutputError: the system refuses a line, for example because the disk is full.
     """
     end = keep or 0
@@ -104,6 +124,7 @@ def file_output(path: Path, keep: int | None) -> Iterator[WriteLine]:
 
     with file:
         _lock(file, path)
+        _check_unchanged(path, seen)
         file.truncate(end)
         file.seek(end)
         try:
@@ -183,7 +204,7 @@ def keep_settings(lines: Path, shown: Mapping[str, str]) -> None:
 
 
 def _differences(lines: Path, now: Mapping[str, str]) -> str:
-    """Return which settings differ from those that `keep_settings` has kept, and how; an empty text where there are none."""
+    """Return which settings differ from those that `keep_settings` has kept, and how; an empty text if there are none."""
     try:
         before = json.loads(settings_path(lines).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -322,13 +343,15 @@ def lines_path(output: Path) -> Path:
 
 
 @contextmanager
-def table_output(path: Path, keep: int | None, shape: Shape | None = None) -> Iterator[WriteLine]:
+def table_output(
+    path: Path, keep: int | None, shape: Shape | None = None, seen: Stamp | None = None
+) -> Iterator[WriteLine]:
     """Yield a function that writes lines to `lines_path(path)`; when the block ends without an error, make the table from them.
 
-    `keep` and the errors are those of `file_output`. Without a shape of the records the types of Parquet are inferred from the values.
+    `keep`, `seen` and the errors are those of `file_output`. Without a shape the types of Parquet are inferred from the values.
     """
     lines, new = lines_path(path), path.with_name(f"{path.name}.new")
-    with file_output(lines, keep) as write:  # it stays locked until the table is there
+    with file_output(lines, keep, seen) as write:  # it stays locked until the table is there
         yield write
         try:
             if path.suffix.lower() == ".csv":

@@ -15,9 +15,10 @@ from jinja2.environment import Template
 
 import fsm
 from fsm.tokens.cache import ByteCache
-from outlines_cont.checks import did_you_mean, file_text
+from outlines_cont.checks import file_text
 from outlines_cont.errors import BudgetError, shortened
 from outlines_cont.jinja_sandbox import BoundedSandbox, TemplateBudget, rendered
+from outlines_cont.near_names import did_you_mean
 from outlines_cont.pipelines.outcome import RowError, SetupError, TemplateError, listed, plain
 
 DEFAULT_SOURCE = "Message: {{ text }}\nRecord: "

@@ -57,7 +57,7 @@ def csv_reader(file: BinaryIO) -> Iterator[Any]:
 
 
 def csv_rows(file: BinaryIO) -> Iterator[InputRow]:
-    """Yield the rows of a CSV file (RFC 4180, UTF-8, with a header) as texts; `SetupError` where the header cannot be used.
+    """Yield the rows of a CSV file (RFC 4180, UTF-8, with a header) as texts; `SetupError` if the header cannot be used.
 
     Not by `pyarrow.csv`: it does not know the lines of rows, refuses a file with one byte that is not UTF-8, and cells beyond its block.
     """
@@ -216,7 +216,7 @@ class RowSource:
             return next(reader, [])
 
     def __iter__(self) -> Iterator[InputRow]:
-        """Yield the rows; `InputError` where the file is corrupt, after the rows before."""
+        """Yield the rows; `InputError` if the file is corrupt, after the rows before."""
         num_rows = 0
         try:
             for row in self._all():

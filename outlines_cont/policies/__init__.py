@@ -4,6 +4,9 @@ Constraints, free text, stop texts, bans and replacements are policies, and user
 tokenizers and `fsm`.
 """
 
+from typing import TYPE_CHECKING
+
+from outlines_cont.near_names import module_attributes
 from outlines_cont.policies.ban import Ban, ban
 from outlines_cont.policies.branch import Branch, TokenSet
 from outlines_cont.policies.constraint import CheckedConstraint, Constraint
@@ -31,3 +34,7 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return __all__
+
+
+if not TYPE_CHECKING:  # type checkers would take it as a promise that all names exist
+    __getattr__ = module_attributes(__name__, __all__)

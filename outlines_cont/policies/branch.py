@@ -274,7 +274,7 @@ class Exits(Protocol):
         """Return the same where the piece must not end before a token."""
 
     def of(self, token_id: int) -> Exit | None:
-        """Return how the piece ends where a token is drawn; None where it goes on."""
+        """Return how the piece ends where a token is drawn; None if it goes on."""
 
     def all(self) -> list[Exit]:
         """Return all ways in which the piece may end now, the end of the text among them."""

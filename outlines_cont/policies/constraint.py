@@ -147,7 +147,7 @@ class Constraint(Immutable, Policy[int]):
         return branches
 
     def exits(self, state: int) -> LanguageExits | None:
-        """Return how tokens leave the language in a state; None where they may not."""
+        """Return how tokens leave the language in a state; None if they may not."""
         return LanguageExits(self.token_fsm, state) if self.end == "free" else None
 
     def _closed_branches(self, state: int) -> list[Branch]:

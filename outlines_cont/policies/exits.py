@@ -47,7 +47,7 @@ class LanguageExits:
         return LanguageExits(self._fsm, self._state, may_end=False)
 
     def of(self, token_id: int) -> Exit | None:
-        """Return how the text ends where a token is drawn; None where it goes on."""
+        """Return how the text ends where a token is drawn; None if it goes on."""
         if token_id in self._ends:
             return self._here() if self.may_end else None
         found = None if token_id in self.inside else self._fsm.leaving(self._state).with_same_text(token_id)

@@ -157,7 +157,7 @@ class Policy(ABC, Generic[S]):
         raise RetriesSpent(f"expected a text that {self!r} accepts, but {reason}. Last: {self.wish(state, row)}")
 
     def wish(self, state: S, row: RowView) -> str:
-        """Return what must follow, for errors; empty where nothing in particular must."""
+        """Return what must follow, for errors; empty if nothing in particular must."""
         return ""
 
     def hint(self, state: S, row: RowView) -> int | None:

@@ -141,7 +141,7 @@ class _RowRecord(StrictRecord):
     starts_inside: bool = False
     exclusions: list[_ExclusionRecord] = Field(default_factory=list)
     healed: _Count = 0
-    # None where they follow from the tokens.
+    # None if they follow from the tokens.
     num_start_tokens: _Count | None = None
     prompt_length: _Count | None = None
     stop: str | int | None = None

@@ -264,10 +264,10 @@ class WrittenPiece:
         exclusions: the token ids that may not be drawn again, by position.
         stop: the stop text or stop token that ended it; None where neither did.
         healed: how many bytes at its beginning the row had before; token healing generated them anew, see `healing`.
-        maker: the generator that wrote it, once the span has ended; None where that is not known, as in a state that was loaded.
+        maker: the generator that wrote it, once the span has ended; None if that is not known, as in a state that was loaded.
         thoughts: what the model has thought before it; while it thinks the span itself. None without `thinking`.
         options: those of the call that wrote it (`generation.options.Options`), with which it is resumed; as a `KeptOptions` in a state
-            that was loaded. None where they are not known.
+            that was loaded. None if they are not known.
         drafted: which of its tokens a draft had guessed, as bits: bit i is that of token `start + i`. Files do not have it.
         reused: how many of the first tokens of the row were not fed to write it. Files do not have it.
     """
@@ -310,9 +310,9 @@ class StateRow:
         kv: keys and values of the first tokens; None where none are cached.
         logits: (V,) logits after the last token, where it was fed and they are known.
         stream: the position in the row's random numbers.
-        piece: the last generated span; None where there is none, or text was appended since.
-        finish_reason: why the last generated span ended; empty where there is none.
-        value: the result of the last generator, None where the text was cut or failed.
+        piece: the last generated span; None if there is none, or text was appended since.
+        finish_reason: why the last generated span ended; empty if there is none.
+        value: the result of the last generator, None if the text was cut or failed.
         error: what the last generator failed with on this row.
         search: what counts in `score`, also before a reset; None where no search has written in the row.
         starts_inside: the tokens were cut out of the middle of a text: they have no beginning, and a space there is no prefix

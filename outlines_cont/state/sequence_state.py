@@ -57,7 +57,7 @@ class SequenceState(StateViews):
     Attributes:
         model: the model that the sequences belong to.
         rows: B tuples of S rows.
-        seed: the seed of the random streams: an int, or one per batch entry where they differ. As `rng=` it draws the same again.
+        seed: the seed of the random streams: an int, or one per batch entry if they differ. As `rng=` it draws the same again.
     """
 
     @property
@@ -69,7 +69,7 @@ class SequenceState(StateViews):
     def kv_cache(self) -> DynamicCache | None:
         """Keys and values as a `DynamicCache` of B * S rows; column j belongs to column j of `token_ids`.
 
-        Its length is T - max(1, largest number of tokens of a row that are not cached); None where that is not positive,
+        Its length is T - max(1, largest number of tokens of a row that are not cached); None if that is not positive,
         and for a recurrent model, whose cache does not hold keys and values.
         Columns of padding hold anything and must be masked. Given to `model.generate` with `token_ids` flattened to
         (B * S, T) and `attention_mask`, it saves feeding those columns. Later work never changes it.
@@ -85,7 +85,7 @@ class SequenceState(StateViews):
     def logits(self) -> torch.Tensor:
         """(B, S, V) float32 or float64, the logits of the next token; NaN for a row that failed or has no token.
 
-        Cost: nothing where they are known (a generator has just ended, or they were read before); else one forward,
+        Cost: nothing if they are known (a generator has just ended, or they were read before); else one forward,
         whose keys and values the state keeps.
         """
         rows = self.model.prefilled(self._flat)
@@ -157,7 +157,7 @@ class SequenceState(StateViews):
         return self._cut(key, self._text_cut)
 
     def crop(self, key: Any) -> SequenceState:
-        """Return `state[key]`, or raise `SlicingError` where that would lose cached keys and values.
+        """Return `state[key]`, or raise `SlicingError` if that would lose cached keys and values.
 
         Raises:
             SlicingError: cached keys and values of tokens inside the slice would be lost.
@@ -447,7 +447,7 @@ class SequenceState(StateViews):
         if ids == slice(None):
             return row
         text = RowText(row, self.tokenizer)
-        part = cut(ids, len(text.text), at)
+        part = cut(ids, len(text.text), at, "characters")
         return text.cropped(part, at) if crop else text.cut(part)
 
     def _check_model(self, other: SequenceState) -> None:
@@ -492,7 +492,9 @@ class TokenView:
     def __getitem__(self, key: Any) -> SequenceState:
         """Return some rows, and of each the tokens that the last part of the key takes; else as `state[key]`."""
         tokenizer = self.state.tokenizer
-        return self.state._cut(key, lambda row, ids, at: tokens_cut(row, cut(ids, len(row.token_ids), at), tokenizer))
+        return self.state._cut(
+            key, lambda row, ids, at: tokens_cut(row, cut(ids, len(row.token_ids), at, "tokens"), tokenizer)
+        )
 
 
 Text = str | Tokens | Sequence[int]
@@ -536,7 +538,7 @@ _ROUNDING = 1e-4
 
 
 def best_row(rows: Sequence[StateRow]) -> StateRow:
-    """Return the row with the largest score, the first of equal ones; a failed one only where all have failed."""
+    """Return the row with the largest score, the first of equal ones; a failed one only if all have failed."""
     return _ranked(rows)[0]
 
 

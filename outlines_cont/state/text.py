@@ -68,7 +68,7 @@ class RowText:
         return replace(row, prompt_length=_num_below(chosen, self._row.prompt_length))
 
     def cropped(self, part: slice, at: tuple[int, int]) -> StateRow:
-        """Return `cut(part)`, or raise `SlicingError` where keys and values of tokens inside `part` are lost; `at` is the row's index."""
+        """Return `cut(part)`, or raise `SlicingError` if keys and values of tokens inside `part` are lost; `at` is the row's index."""
         cached = self._row.cached
         held = f"the row at [{at[0]}, {at[1]}], of which {cached} tokens are cached"
         if cached and part.step != 1:
@@ -271,7 +271,7 @@ def encoded_after(token_ids: Sequence[int], given: Tokens, tokenizer: Tokenizer)
 
 
 def split_special(given: str | Tokens, tokenizer: Tokenizer) -> tuple[str, str]:
-    """Return the text up to the first special token, and the rest; the rest is empty where there is none, or text is a `str`."""
+    """Return the text up to the first special token, and the rest; the rest is empty if there is none, or text is a `str`."""
     text = given if isinstance(given, str) else given.text
     is_special = isinstance(given, Tokens) and given.special
     name = control_names_of(tokenizer).first_in(text) if is_special else None

@@ -129,7 +129,7 @@ def start_ids(model: LanguageModel) -> list[int]:
 def prompt_ids(item: Given, model: LanguageModel) -> tuple[list[int], int]:
     """Return the ids of a prompt, and how many of the first ones are start tokens of the tokenizer, which are not part of the text.
 
-    Ids are not changed. Start tokens that are written in a `Tokens` are not added again. Raises `TokenizerError` where the text cannot
+    Ids are not changed. Start tokens that are written in a `Tokens` are not added again. Raises `TokenizerError` if the text cannot
     be encoded.
     """
     start = start_ids(model)

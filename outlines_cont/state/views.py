@@ -9,14 +9,17 @@ not fed yet are computed), texts, results, spans, finish reasons, and how a stat
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
+from fsm.errors import stacklevel_of_user
 from outlines_cont.checks import index_of
+from outlines_cont.errors import NoValueWarning, shortened
 from outlines_cont.immutable import Immutable
 from outlines_cont.inspector.page import frame, page
 from outlines_cont.interfaces import LanguageModel, Tokenizer
@@ -30,6 +33,9 @@ _FORMS = {
     (False, True): "`state[batch, ids]` or `state[batch, sample, ids]`",
     (False, False): "`state[batch, sample, ids]`",
 }
+
+
+_ROWS = "`state[0, 0, :]` is the first row, and `list(state)` are the texts of all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,10 +70,10 @@ def _filled(parts: list[Any]) -> list[Any]:
     return parts[:at] + [slice(None)] * (4 - len(parts)) + parts[at + 1 :]
 
 
-def cut(ids: int | slice, length: int, row: tuple[int, int]) -> slice:
+def cut(ids: int | slice, length: int, row: tuple[int, int], unit: str) -> slice:
     """Return `ids` for a row of `length` items, as a slice with 0 <= start, and stop and step as for `range`.
 
-    An int out of range is an `IndexError`, which names `row`, its (batch, sample) index.
+    An int out of range is an `IndexError`, which names `row`, its (batch, sample) index, and the `unit`: characters or tokens.
     """
     if isinstance(ids, slice):
         return slice(*ids.indices(length))
@@ -75,8 +81,8 @@ def cut(ids: int | slice, length: int, row: tuple[int, int]) -> slice:
         raise IndexError(f"expected a slice for the row at {list(row)}, which is empty, got {ids}")
     if not -length <= ids < length:
         raise IndexError(
-            f"expected an index from {-length} to {length - 1} for the row at {list(row)}, which has {length} items, got "
-            f"{ids}. A slice may reach beyond the end, an int may not."
+            f"expected an index from {-length} to {length - 1} for the row at {list(row)}, which has {length} {unit}, got "
+            f"{ids}. A slice may reach beyond the end, an int may not. The last axis counts {unit}: {_ROWS}."
         )
     start = ids % length
     return slice(start, start + 1, 1)
@@ -86,7 +92,8 @@ def _check_arity(holds: bool, key: Any, batch_size: int, num_samples: int) -> No
     if not holds:
         forms = _FORMS[batch_size == 1, num_samples == 1]
         raise IndexError(
-            f"expected {forms}, or `state[..., ids]`, for a state of {batch_size} x {num_samples} rows; got {_shown(key)}"
+            f"expected {forms}, or `state[..., ids]`, where `ids` are characters, for a state of {batch_size} x {num_samples} rows; "
+            f"got {_shown(key)}. To take a whole row, write `:` for `ids`: {_ROWS}."
         )
 
 
@@ -149,6 +156,26 @@ class Span:
 @dataclass(frozen=True, eq=False)
 class StateViews(Immutable):
     """The rows of a state, and what is read of them; the attributes are those of `SequenceState`, which derives states from states."""
+
+    _advice: ClassVar[Mapping[str, str]] = {
+        **dict.fromkeys(
+            ("text", "texts", "decode"), "Write `str(state)`; `list(state)` for the texts of several rows."
+        ),
+        **dict.fromkeys(
+            ("completion", "output", "outputs", "content", "answer"),
+            "Write `state.generated` for the text after the prompt, or `state.value` for the result of the last generator.",
+        ),
+        **dict.fromkeys(
+            ("generate", "continue_", "resume", "extend", "gen"),
+            "A state is continued by a generator: `continuous(generator)(state)`, or `continuous(generator).resume(state)` if it was cut.",
+        ),
+        **dict.fromkeys(
+            ("split", "strip", "startswith", "endswith", "find", "replace", "lower", "splitlines"),
+            "That is a method of its text: `str(state)`.",
+        ),
+        **dict.fromkeys(("past_key_values", "cache", "kv"), "Write `state.kv_cache`."),
+        **dict.fromkeys(("input_ids", "ids"), "Write `state.token_ids`."),
+    }
 
     model: LanguageModel
     rows: Rows
@@ -245,8 +272,8 @@ class StateViews(Immutable):
     def end_logprobs(self) -> torch.Tensor:
         """(B, S) float32: the log-probability that the model itself gives to the end of text that was drawn, which is no token of the row.
 
-        It is what `weights` has more than the `logprobs` of its tokens: the sum over all ends since the last reset. 0 where no end was
-        drawn, as before a stop text or at a limit, and where an end alone was allowed. A slice keeps the ends inside of it.
+        It is what `weights` has more than the `logprobs` of its tokens: the sum over all ends since the last reset. 0 if no end was
+        drawn, as before a stop text or at a limit, and if an end alone was allowed. A slice keeps the ends inside of it.
         """
         return self._numbers(lambda row: row.counted.of_ends, torch.float32)
 
@@ -328,8 +355,16 @@ class StateViews(Immutable):
 
     @property
     def value(self) -> Any:
-        """The result of the last generator: one for a state of one row, else as `values`."""
-        return self.values[0][0] if len(self._flat) == 1 else self.values
+        """The result of the last generator: one for a state of one row, else as `values`.
+
+        It is None, with a `NoValueWarning` that says why, if the one row was cut or failed; `finished` and `values` do not warn.
+        """
+        if len(self._flat) != 1:
+            return self.values
+        (row,) = self._flat
+        if row.value is None and row.finish_reason in ("length", "error"):
+            warnings.warn(_no_value(row, self.tokenizer), NoValueWarning, stacklevel_of_user())
+        return row.value
 
     @property
     def errors(self) -> list[list[Exception | None]]:
@@ -416,6 +451,18 @@ class StateViews(Immutable):
         for line, row in zip(out.flatten(0, 1), self._flat, strict=True):
             line[len(line) - len(row.token_ids) :] = torch.tensor(list(values(row)), dtype=dtype)
         return out
+
+
+def _no_value(row: StateRow, tokenizer: Tokenizer) -> str:
+    """Return why a row has no value, and what to do."""
+    if row.error is not None:
+        return f"`value` is None, since the row has failed: {row.error} (`state.errors`)"
+    start = 0 if row.piece is None else row.piece.start
+    text = tokenizer.text_bytes(row.token_ids[start:]).decode(errors="replace")
+    return (
+        f"`value` is None, since the text was cut to {shortened(text)!r} before it was complete. Raise `max_tokens`, or complete it with "
+        "`continuous(generator).resume(state)`. Ask `state.finished` first if that may happen."
+    )
 
 
 def _logprobs_of(row: StateRow) -> list[float]:

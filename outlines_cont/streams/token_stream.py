@@ -145,7 +145,7 @@ class TokenStream(Immutable):
     def flush(self, finish_reason: str = "length") -> TokenStream:
         """Return the stream at its end, with all text final. After the end it changes nothing.
 
-        `finish_reason` says why nothing follows; `OptionError` where it is empty, or not a string.
+        `finish_reason` says why nothing follows; `OptionError` if it is empty, or not a string.
         """
         is_reason = isinstance(finish_reason, str) and finish_reason != ""
         check("finish_reason", finish_reason, is_reason, "a reason", "Write one such as 'length'.")

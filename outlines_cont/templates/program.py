@@ -56,6 +56,7 @@ from outlines_cont.generation.stream import RunEvents, TaskStream
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.jinja_sandbox import BoundedSandbox, TemplateUsage, running_usage
 from outlines_cont.models.tokenizer.special_names import SpecialNames, control_names_of
+from outlines_cont.near_names import NearNames
 from outlines_cont.policies.constraint import EndMode
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.params import Sampler
@@ -69,7 +70,7 @@ from outlines_cont.user_code import shielded
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class TemplateResult:
+class TemplateResult(NearNames):
     """The result of a run of a template.
 
     Attributes:

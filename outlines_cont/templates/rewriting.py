@@ -14,7 +14,7 @@ inside of a larger written expression; `{% set x = gen(...) %}` is allowed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from traceback import walk_tb
@@ -26,8 +26,8 @@ from jinja2.exceptions import SecurityError, TemplateRuntimeError
 from jinja2.lexer import Lexer, newline_re
 from jinja2.visitor import NodeTransformer
 
-from outlines_cont.checks import did_you_mean
 from outlines_cont.errors import OutlinesContError, TemplateError, located_at
+from outlines_cont.near_names import did_you_mean
 
 
 class SourcePlace(int):
@@ -67,16 +67,19 @@ def _column(text: str, at: int) -> int:
 
 
 _FILE = "<template>"
+_NO_FILTER = re.compile(r"No filter named '(\w+)'\.")
 _QUOTED = re.compile(r"'([^']*)'")
 
 
-def syntax_failure(error: TemplateSyntaxError, source: str, origin: str) -> TemplateError:
-    """Return the error of a template that cannot be parsed."""
+def syntax_failure(error: TemplateSyntaxError, source: str, origin: str, filters: Iterable[str]) -> TemplateError:
+    """Return the error of a template that cannot be parsed; `filters` are those that exist, of which the closest is suggested."""
     line = int(error.lineno)
     column = error.lineno.column if isinstance(error.lineno, SourcePlace) else None
     shown = _shown(source, line)
+    unknown = _NO_FILTER.search(error.message or "")
+    near = did_you_mean(unknown[1], filters) if unknown is not None else ""
     return TemplateError(
-        f"{origin}, {where(line, column)}: expected a Jinja template, got one that cannot be read: {error.message}{shown}",
+        f"{origin}, {where(line, column)}: expected a Jinja template, got one that cannot be read: {error.message}{near}{shown}",
         line,
         column,
     )
@@ -89,6 +92,7 @@ def failure(
     error: Exception,
     at: SourcePlace | None,
     known: Iterable[str],
+    called: Collection[str] = (),
 ) -> Exception:
     """Return an error of a run with its line and column.
 
@@ -98,6 +102,7 @@ def failure(
         error: the error that the template has raised.
         at: the position of the generator that was running, or None.
         known: names that had a value, for suggestions.
+        called: names that the template calls as functions.
     """
     lines = [line for frame, line in walk_tb(error.__traceback__) if frame.f_code.co_filename == _FILE]
     line = template.get_corresponding_lineno(lines[-1]) if lines else None
@@ -107,9 +112,18 @@ def failure(
     quoted = _QUOTED.match(str(error))
     if isinstance(error, UndefinedError) and line is not None and quoted is not None:
         column = names.get((line, quoted[1]), column)
-        error = UndefinedError(f"{error.message}.{did_you_mean(quoted[1], known) or _advice(error.message, quoted[1])}")
+        is_function = quoted[1] in called and (error.message or "").endswith("is undefined")
+        advice = _function_advice(quoted[1], template) if is_function else did_you_mean(quoted[1], known)
+        error = UndefinedError(f"{error.message}.{advice or _advice(error.message, quoted[1])}")
     place = "the template" if line is None else where(line, column)
     return _located(error, place, line, column, _shown(source, line))
+
+
+def _function_advice(name: str, template: JinjaTemplate) -> str:
+    """Return a sentence for a call of a function that does not exist."""
+    others = [name for name, value in template.globals.items() if callable(value)]
+    near = did_you_mean(name, [*GENERATING, *others])
+    return near or " The functions by which a template generates are `gen`, `choice`, `json` and `grammar`."
 
 
 def _advice(message: str | None, name: str) -> str:
@@ -200,6 +214,7 @@ class Rewritten:
         generated: the names that it generates, as far as they are constants.
         in_loops: those of them that are generated in a loop, and so have lists of values.
         columns: of names, by line and name.
+        called: those of the values that are called as functions.
         texts: the texts in the template, outside of tags and as constants.
         is_single: whether it generates at most once.
     """
@@ -209,6 +224,7 @@ class Rewritten:
     generated: frozenset[str]
     in_loops: frozenset[str]
     columns: dict[tuple[int, str], int]
+    called: frozenset[str]
     texts: tuple[str, ...]
     is_single: bool
 
@@ -232,11 +248,13 @@ def rewritten(tree: nodes.Template, given: frozenset[str], *, special: bool = Fa
     columns = {(int(n.lineno), n.name): _place(n).column for n in reversed([*tree.find_all(nodes.Name)])}
     _check_stored(tree, generated)
     names = frozenset(meta.find_undeclared_variables(tree)) - GENERATING - given - {CAPTURES} - generated
+    functions = [call.node for call in tree.find_all(nodes.Call)]
+    called = frozenset(one.name for one in functions if isinstance(one, nodes.Name)) & names
     texts, is_single = _texts(tree), len(calls) < 2 and tree.find(nodes.For) is None
     # A generated name that is `set` is a variable of Jinja; others are look-ups.
     rewriter = _Rewriter(generated - {target.name for target in _own_sets(tree)}, special)
     changed = rewriter.visit(tree)
-    return Rewritten(changed, names, generated, frozenset(rewriter.in_loops), columns, texts, is_single)
+    return Rewritten(changed, names, generated, frozenset(rewriter.in_loops), columns, called, texts, is_single)
 
 
 def _texts(tree: nodes.Template) -> tuple[str, ...]:

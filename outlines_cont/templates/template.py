@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import replace
 from functools import cache, partial
-from typing import Any, overload
+from typing import Any, ClassVar, overload
 
 from jinja2 import TemplateSyntaxError, pass_context
 from jinja2.environment import Template as JinjaTemplate
@@ -18,7 +18,7 @@ from jinja2.runtime import Context
 
 from fsm.errors import stacklevel_of_user
 from outlines_cont import generate
-from outlines_cont.checks import check, check_model, did_you_mean, file_text
+from outlines_cont.checks import check, check_model, file_text
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.engine.job import Task
 from outlines_cont.engine.window import Room, Window
@@ -33,6 +33,7 @@ from outlines_cont.events.event import StreamOptions
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.jinja_sandbox import TemplateBudget, usage
 from outlines_cont.models.tokenizer.special_names import control_names_of
+from outlines_cont.near_names import NearNames, did_you_mean
 from outlines_cont.policies.ban import ban
 from outlines_cont.samplers import BeamSearch, beam_search, best_of, greedy, multinomial
 from outlines_cont.sampling.params import Sampler
@@ -51,7 +52,7 @@ from outlines_cont.templates.rewriting import CAPTURED, GENERATE, Site, failure,
 Values = Mapping[str, Any]
 
 
-class Template:
+class Template(NearNames):
     """A program as a Jinja template: its text is appended to the state, and its generators continue it.
 
         template = Template("Message: {{ text }}\\nKind: {{ choice('kind', ['order', 'complaint']) }}")
@@ -66,6 +67,10 @@ class Template:
         names: the values that it reads.
         generated: the names that it generates, as far as they are constants.
     """
+
+    _advice: ClassVar[Mapping[str, str]] = dict.fromkeys(
+        ("render", "generate", "format"), "Write `template.run(model, name=value, ...)`."
+    )
 
     def __init__(self, source: str, *, special: bool = False, origin: str = "the template") -> None:
         """Read a template.
@@ -91,7 +96,7 @@ class Template:
             found = rewritten(self._environment.parse(source), frozenset(self._environment.globals), special=special)
             code = self._environment.compile(found.tree)
         except TemplateSyntaxError as error:
-            raise syntax_failure(error, source, origin) from None
+            raise syntax_failure(error, source, origin, self._environment.filters) from None
         except TemplateError as error:
             raise TemplateError(f"{origin}, {error}", error.line, error.column) from None
         except (RecursionError, SyntaxError, MemoryError) as error:
@@ -321,7 +326,7 @@ class Template:
                 f"expected a list of dicts as `rows`, got {type(rows).__name__}. For one row write `**row`.", "rows"
             )
         self._warn_of_special(model)
-        failed = partial(failure, self._template, self.source, self._rewritten.columns)
+        failed = partial(failure, self._template, self.source, self._rewritten.columns, called=self._rewritten.called)
         found = self._rewritten
         settings = Settings(model, sampler, budget or TemplateBudget(), found.in_loops, found.is_single, failed)
         stream_of = _streams(rng, state, rows, is_single=is_single)

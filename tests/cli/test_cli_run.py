@@ -117,7 +117,7 @@ def test_a_name_without_a_value_says_how_it_gets_one(saved_model: Path, folder: 
     (folder / "program.jinja").write_text("Text: {{ text }}")
     done = run(saved_model)
     assert done.exit_code == 1
-    assert "'text' is undefined. Give it in the row, or for all rows: `text=...`, on the command line `--set text=...`." in done.stderr
+    assert "'text' is undefined. Give it in the row, or for all rows: `--set text=...`." in done.stderr
     assert ".." not in done.stderr.replace("...", "")
     (folder / "program.jinja").write_text("Text: {{ row.text.author }}")
     assert "Give it in the row" not in run(saved_model, "--set", "text=a").stderr

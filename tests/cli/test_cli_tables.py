@@ -264,6 +264,31 @@ def test_two_runs_do_not_write_one_output(folder: Path, name: str, how: str) -> 
     assert (folder / name).read_bytes() == (folder / f"whole-{name}").read_bytes()
 
 
+@pytest.mark.parametrize("name", ["out.jsonl", "out.csv"])
+@pytest.mark.parametrize("rest", [b"", b'{"_li'])
+@pytest.mark.parametrize("steps", [1, 9])
+def test_a_run_does_not_cut_what_another_has_written_since_it_read_the_output(folder: Path, name: str, rest: bytes, steps: int) -> None:
+    """Both resume one output, and the first loads its model for longer than the other needs to write some rows, or all."""
+    begun = extraction(records, io.BytesIO(), input="in.csv", schema="s.json", output=Path(name))
+    next(begun)
+    begun.close()  # type: ignore[attr-defined]
+    lines = next(folder.glob(f"{name}*"))
+    lines.write_bytes(lines.read_bytes() + rest)
+
+    slow = extraction(records, io.BytesIO(), input="in.csv", schema="s.json", output=Path(name), resume=True)
+    fast = extraction(records, io.BytesIO(), input="in.csv", schema="s.json", output=Path(name), resume=True)
+    for _ in zip(range(steps), fast, strict=False):
+        pass
+    fast.close()  # type: ignore[attr-defined]
+    written = {path: path.read_bytes() for path in folder.iterdir()}
+
+    with pytest.raises(SetupError, match="Run the command again with `resume|No such file"):
+        next(slow)
+
+    assert written == {path: path.read_bytes() for path in folder.iterdir()}
+    assert len([*extraction(records, io.BytesIO(), input="in.csv", schema="s.json", output=Path(name), resume=True)]) == (steps == 1)
+
+
 def test_fields_that_may_be_missing_are_named_on_the_command_line(folder: Path) -> None:
     (folder / "p.jinja").write_text("{{ text }}{% if note %} ({{ note }}){% endif %}{% if more %}{{ more }}{% endif %}")
 

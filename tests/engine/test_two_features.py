@@ -339,7 +339,7 @@ def test_what_stands_before_a_stop_text_is_a_value_where_it_conforms(half: int, 
     conforms = bool(kept) and (not is_checked or int(kept) % 2 == 1)
     state = continuous(write)("q>", stop_at=stop)
     assert f"q>{kept}" == str(state)
-    assert (kept if conforms else None) == state.value
+    assert (kept if conforms else None) == state.values[0][0]
     if conforms:
         assert write("q>", stop_at=stop) == kept
     else:

@@ -70,7 +70,7 @@ def test_the_answer_is_that_after_the_same_thoughts(
     with model.meter() as meter:
         state = continuous(generator)("Say: ", max_tokens=12, rng=seed, thinking=thinking)
     assert ids_of(state) == ids_of(expected)
-    assert state.value == expected.value
+    assert state.values == expected.values
     assert state.finish_reasons == expected.finish_reasons
     assert meter.recomputed_tokens == 0
     answer = state.rows[0][0].piece

@@ -112,7 +112,8 @@ def test_tokens_come_as_they_are_written(first: Page) -> None:
     assert [len(news["tokens"]) for news in first.messages[:3]] != [len(first.tokens)] * 3
 
 
-def test_going_on_with_the_token_that_is_there_changes_nothing(server: Running, first: Page) -> None:
+def test_going_on_with_the_token_that_is_there_changes_nothing(server: Running) -> None:
+    first = run(server, prompt=PROMPT, steps=CHAIN)  # of the last 64, whatever ran before
     piece = first.facts["pieces"][0]
     for index in range(piece["start"], piece["stop"]):
         given = {"state": first.facts["state"], "start": piece["start"], "token": first.ids[index], "steps": CHAIN}
@@ -160,7 +161,8 @@ def test_another_choice_goes_on_under_the_constraint(server: Running, model: Any
     assert tried > 8
 
 
-def test_a_state_that_is_not_kept_is_made_of_its_tokens(server: Running, first: Page) -> None:
+def test_a_state_that_is_not_kept_is_made_of_its_tokens(server: Running) -> None:
+    first = run(server, prompt=PROMPT, steps=CHAIN)  # of the last 64, whatever ran before
     piece = first.facts["pieces"][0]
     index = piece["start"] + 3
     given = {"start": piece["start"], "token": first.tokens[index][5]["inside"][1][0], "steps": CHAIN}
@@ -182,7 +184,8 @@ def test_the_chosen_end_of_a_span_leads_to_the_next_step(server: Running, model:
     assert ended.text == "".join(token[1] for token in digits.tokens[: start + 1]) + "."
 
 
-def test_a_prompt_is_cut_and_goes_on(server: Running, first: Page) -> None:
+def test_a_prompt_is_cut_and_goes_on(server: Running) -> None:
+    first = run(server, prompt=PROMPT, steps=CHAIN)  # of the last 64, whatever ran before
     other = run(server, first.tokens[:10], state=first.facts["state"], token=first.ids[3], steps=[{"kind": "text", "max_tokens": 3}])
     assert other.ids[:11] == [*first.ids[:10], first.ids[3]]
     assert other.facts["reused"] == 10

@@ -143,8 +143,8 @@ class Plain:
         else:
             self.state = continuous(generator)(self.state.append(self.text) if self.text else self.state, **options)
         self.text = ""
-        self.captures.setdefault(name, []).append(self.state.value)
-        return self.state.value
+        self.captures.setdefault(name, []).append(self.state.values[0][0])
+        return self.state.values[0][0]
 
     def end(self) -> SequenceState:
         if self.state is None:

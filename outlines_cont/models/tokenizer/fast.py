@@ -35,7 +35,7 @@ _EMPTY: Part = {
 class FastBackend:
     """A `tokenizers.Tokenizer`, which is not changed, with the special tokens of a wrapper around it.
 
-    `special_token_ids` are those that `tokenizer` itself does not mark as special. Raises `TokenizerError` where the tokens do not join
+    `special_token_ids` are those that `tokenizer` itself does not mark as special. Raises `TokenizerError` if the tokens do not join
     to the text, or a part of the tokenizer cannot be read.
     """
 
@@ -160,7 +160,7 @@ class TokenizerParts:
     def piece_code(self, *, byte_fallback: bool) -> PieceCode:
         """Return how pieces spell bytes, by the parts that encode, and the decoder.
 
-        `byte_fallback`: the model uses byte pieces for text without a piece. Raises `TokenizerError` where the tokens do not join to the
+        `byte_fallback`: the model uses byte pieces for text without a piece. Raises `TokenizerError` if the tokens do not join to the
         text.
         """
         encoding = self.normalizers + self.pre_tokenizers

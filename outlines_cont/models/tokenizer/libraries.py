@@ -76,7 +76,7 @@ def tekken_backend(tekkenizer: Any, start_token_ids: tuple[int, ...] = ()) -> Li
 class SlowBackend:
     """A slow Hugging Face tokenizer around a SentencePiece processor (`sp_model`), with a numbering and added tokens of its own.
 
-    It is not changed. Raises `TokenizerError` where the model marks spaces after words.
+    It is not changed. Raises `TokenizerError` if the model marks spaces after words.
     """
 
     def __init__(self, tokenizer: Any) -> None:

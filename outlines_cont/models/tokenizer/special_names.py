@@ -32,7 +32,7 @@ class Speller:
     def spell(self, data: bytes) -> list[int]:
         """Return the fewest token ids whose joined bytes are `data`; of equally many, longer tokens are first.
 
-        Raises `TokenizerError` where the tokens cannot spell `data`. Cost: the length of `data`, times that of the longest token with the
+        Raises `TokenizerError` if the tokens cannot spell `data`. Cost: the length of `data`, times that of the longest token with the
         same first two bytes.
         """
         unspelled = len(data) + 1

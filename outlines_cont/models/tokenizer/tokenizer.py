@@ -257,7 +257,7 @@ def utf8(text: str) -> bytes:
 def open_backend(tokenizer: Any) -> TokenizerBackend:
     """Return the backend of a Hugging Face tokenizer, or of the library object that one wraps.
 
-    Raises `TokenizerError` where the kind is unknown, or its tokens have no exact bytes.
+    Raises `TokenizerError` if the kind is unknown, or its tokens have no exact bytes.
     """
     if isinstance(tokenizer, tokenizers.Tokenizer):
         return FastBackend(tokenizer)

@@ -14,8 +14,8 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from fsm import FSMError
-from outlines_cont.checks import did_you_mean
 from outlines_cont.errors import OutlinesContError
+from outlines_cont.near_names import did_you_mean
 
 _log = logging.getLogger("outlines_cont.serve")
 _TOO_LONG = 2_000

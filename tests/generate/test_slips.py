@@ -1,0 +1,151 @@
+"""Slips of a first day: names of other libraries, misspelled names, a generator in place of a state. Each error says what to write."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+import outlines_cont
+from outlines_cont import Chat, Template, continuous, control, generate, models, pipelines, policies, samplers, templates
+from outlines_cont.errors import LengthWarning, NoValueWarning, OutlinesContError
+from outlines_cont.near_names import NearNames, did_you_mean
+
+TINY = models.tiny()
+TEXT = generate.text(TINY)
+STATE = continuous(TEXT)("Message: Hello\nKind: ", max_tokens=4)
+TWO = STATE.fork(2)
+
+
+class Order(BaseModel):
+    customer: str
+
+
+SLIPS: dict[str, tuple[Callable[[], Any], str]] = {
+    "a generator resumes": (lambda: TEXT.resume(STATE), r"Write `continuous\(generator\)`, .* which has `resume`"),
+    "the value of a generator": (lambda: TEXT.value, r"`generator\(prompt\)` is the value"),
+    "a generator generates": (lambda: TEXT.generate("x"), r"Call it: `generator\(prompt\)`"),
+    "the text of a state": (lambda: STATE.text, r"Write `str\(state\)`"),
+    "misspelled, too": (lambda: STATE.txt, r"Write `str\(state\)`"),
+    "a state generates": (lambda: STATE.generate(), r"`continuous\(generator\)\(state\)`"),
+    "the text of a state is split": (lambda: STATE.split(), r"`str\(state\)`"),
+    "the cache by its name in transformers": (lambda: STATE.past_key_values, "`state.kv_cache`"),
+    "a near attribute": (lambda: STATE.logprob, "Did you mean 'logprobs'?"),
+    "a continuation that was not called": (lambda: continuous(TEXT).value, r"Call it first: `continuous\(generator\)\(prompt\)`"),
+    "continuous twice": (lambda: continuous(continuous(TEXT)), "It is what `continuous` returns: call it"),
+    "a generator as a prompt": (lambda: continuous(TEXT)(TEXT), r"the state that it returns: `continuous\(second\)"),
+    "a continuation as a prompt": (lambda: TEXT(continuous(TEXT)), r"the state that it returns: `continuous\(second\)"),
+    "a model as a prompt": (lambda: TEXT(TINY), "A generator has its model already"),
+    "a chat as a prompt": (lambda: TEXT(Chat(TINY).user("Hi")), r"`chat.state` is a prompt"),
+    "a continuation as a reply": (lambda: Chat(TINY).user("Hi").assistant(continuous(TEXT)), "without `continuous`"),
+    "a generator is added": (lambda: STATE + TEXT, r"Instead of `state \+ generator` write `continuous\(generator\)\(state\)`"),
+    "a continuation is added": (lambda: STATE + continuous(TEXT), r"Instead of `state \+ generator`"),
+    "a generator is added to a text": (lambda: "Hello " + TEXT, r"Instead of `state \+ generator`"),
+    "the text of a chat": (lambda: Chat(TINY).text, "Write `chat.value`"),
+    "a chat sends": (lambda: Chat(TINY).send("Hi"), r"`chat.user\(text\).assistant\(generator\)`"),
+    "a model generates": (lambda: TINY.generate("x"), r"`generate.text\(model\)\(prompt\)`"),
+    "a template renders": (lambda: Template("x").render(), r"`template.run\(model"),
+    "a function of another library": (lambda: generate.select, r"Write `generate.choice\(model, options\)`"),
+    "a misspelled function": (lambda: generate.chioce, "Did you mean 'choice'?"),
+    "a misspelled sampler": (lambda: samplers.multinominal, "Did you mean 'multinomial'?"),
+    "a misspelled policy": (lambda: policies.bann, "Did you mean 'ban'?"),
+    "a misspelled model": (lambda: models.transformer, "Did you mean 'transformers'?"),
+    "a misspelled name of the package": (lambda: outlines_cont.continous, "Did you mean 'continuous'?"),
+    "a misspelled pipeline": (lambda: pipelines.Extracter, "Did you mean 'Extractor'?"),
+    "a character too far": (lambda: STATE[99], r"which has \d+ characters, got 99.*`state\[0, 0, :\]` is the first row"),
+    "a token too far": (lambda: STATE.tokens[99], r"which has \d+ tokens, got 99"),
+    "a key that is a text": (lambda: STATE["a"], r"where `ids` are characters.*`state\[0, 0, :\]` is the first row"),
+    "a misspelled function of a template": (lambda: Template("{{ chioce(['a']) }}").run(TINY).check(), "Did you mean 'choice'?"),
+    "a function of another template language": (lambda: Template("{{ generate('a') }}").run(TINY).check(), "by which a template generates"),
+    "a misspelled filter": (lambda: Template("{{ x | uper }}"), "Did you mean 'upper'?"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("slip", SLIPS)
+def test_a_slip_is_answered_with_what_to_write(slip: str) -> None:
+    call, said = SLIPS[slip]
+    with pytest.raises((AttributeError, TypeError, IndexError, OutlinesContError), match=said):
+        call()
+
+
+def _slipped(name: str, dice: random.Random) -> str:
+    """A name with one letter that is left out, doubled, or exchanged with the next."""
+    at = dice.randrange(1, len(name))
+    return dice.choice(
+        [name[:at] + name[at + 1 :], name[:at] + name[at] + name[at:], name[: at - 1] + name[at] + name[at - 1] + name[at + 1 :]]
+    )
+
+
+OWNERS: list[Any] = [
+    STATE, TEXT, continuous(TEXT), Chat(TINY), TINY, Template("x"), continuous(TEXT).stream("x"),
+    outlines_cont, generate, samplers, policies, models, control, pipelines, templates,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("owner", OWNERS, ids=[str(getattr(owner, "__name__", type(owner).__name__)) for owner in OWNERS])
+def test_a_name_with_one_slip_is_suggested(owner: Any) -> None:
+    dice = random.Random(f"slips of {type(owner).__name__}")
+    names = [name for name in dir(owner) if not name.startswith("_") and len(name) > 4]
+    for name in dice.sample(names, min(12, len(names))):
+        slipped = _slipped(name, dice)
+        if slipped in names:
+            continue
+        with pytest.raises(AttributeError) as caught:
+            getattr(owner, slipped)
+        assert caught.value.name == slipped
+        assert did_you_mean(slipped, names) in str(caught.value) or "Write" in str(caught.value)
+        assert not hasattr(owner, "_private_" + name)
+
+
+def test_the_error_of_a_property_is_not_hidden() -> None:
+    class Broken(NearNames):
+        @property
+        def length(self) -> int:
+            raise AttributeError("no cable")
+
+    with pytest.raises(AttributeError, match="no cable"):
+        _ = Broken().length
+
+
+def test_a_name_that_is_like_no_other_has_no_suggestion() -> None:
+    with pytest.raises(AttributeError, match=r"has no attribute 'zzzz'\.\Z"):
+        _ = STATE.zzzz
+
+
+def test_a_value_that_is_none_says_why() -> None:
+    cut = continuous(generate.json(TINY, Order))("Record: ", max_tokens=4)
+    with pytest.warns(NoValueWarning, match=r"was cut to '\{\"customer.*Raise `max_tokens`, or .*\.resume\(state\)") as found:
+        assert cut.value is None
+    assert found[0].filename == __file__
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert cut.values == [[None]]
+        assert not cut.finished.any()
+
+
+def test_the_value_of_a_row_that_failed_is_its_error() -> None:
+    failed = continuous(generate.text(TINY))(["Hello", "x" * 40_000], max_tokens=1)
+    one = failed.take([(1, 0)])
+    with pytest.warns(NoValueWarning, match="the row has failed: .*context"):
+        assert one.value is None
+
+
+def test_values_that_are_there_do_not_warn() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.simplefilter("ignore", LengthWarning)
+        assert isinstance(STATE.value, str)
+        assert continuous(generate.choice(TINY, ["a", "b"]))("x").value in ("a", "b")
+        assert TWO.value == TWO.values
+
+
+def test_an_empty_text_after_a_space_is_the_end_that_the_model_chose() -> None:
+    """As the page on troubleshooting says: nothing is lost, and a pattern of one character or more writes one."""
+    prompt = "The capital of France is "
+    state = continuous(TEXT)(prompt, stop_at="\n")
+    assert (state.generated, state.stops, state.finish_reasons) == ("", [[None]], [["stop"]])
+    assert str(continuous(generate.regex(TINY, r"[^\n]+"))(prompt, max_tokens=8).generated).strip()
