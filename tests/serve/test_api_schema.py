@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from outlines_cont import models
+from tests.serve.hostile import spoiled
 from tests.serve.running import Running
 
 schemathesis = pytest.importorskip("schemathesis")
@@ -19,22 +23,45 @@ PATHS += ["/v1/messages", "/v1/messages/count_tokens"]
 
 
 @pytest.fixture(scope="module")
-def api() -> Any:
-    with Running(models.tiny(), max_tokens=3) as served:
-        yield schemathesis.openapi.from_url(f"{served.url}/openapi.json")
+def served() -> Iterator[Running]:
+    with Running(models.tiny(), max_tokens=3) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def api(served: Running) -> Any:
+    return schemathesis.openapi.from_url(f"{served.url}/openapi.json")
+
+
+def _operation(api: Any, path: str) -> Any:
+    return next(operation for result in api.get_all_operations() if (operation := result.ok()).path == path)
 
 
 @pytest.mark.parametrize(("path", "mode"), [*((path, "positive") for path in PATHS), *((path, "negative") for path in PATHS[4:])])
 def test_replies_are_those_of_the_schema(api: Any, path: str, mode: str) -> None:
-    operation = next(operation for result in api.get_all_operations() if (operation := result.ok()).path == path)
-
-    @given(case=operation.as_strategy(generation_mode=schemathesis.GenerationMode(mode)))
+    @given(case=_operation(api, path).as_strategy(generation_mode=schemathesis.GenerationMode(mode)))
     @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
     def check(case: Any) -> None:
         if mode == "positive" and isinstance(case.body, dict):
             case.body["model"] = "tiny"  # as a wrong one is all that would be seen
         # Relations between fields are in no schema.
         case.call_and_validate(excluded_checks=[schemathesis.specs.openapi.checks.positive_data_acceptance])
+
+    check()
+
+
+@pytest.mark.parametrize("path", PATHS[4:])
+def test_a_hostile_value_in_a_request_of_the_schema_is_no_error_of_the_server(served: Running, api: Any, path: str) -> None:
+    @given(
+        case=_operation(api, path).as_strategy(generation_mode=schemathesis.GenerationMode.POSITIVE),
+        rng=st.integers(0, 2**32).map(random.Random),
+    )
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    def check(case: Any, rng: random.Random) -> None:
+        if isinstance(case.body, dict):
+            text = spoiled({**case.body, "model": "tiny"}, list(case.body), rng)
+            found = served.send(path, text)
+            assert found.status_code < 500, (found.text, text[:2_000])
 
     check()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import json
 import logging
 import random
@@ -16,12 +15,14 @@ import pytest
 from outlines_cont import models
 from outlines_cont.serve.app import _BODIES, make_app
 from outlines_cont.serve.live import RunRequest
+from tests.serve.hostile import spoiled
 from tests.serve.running import Running
 
 # The server ignores what is only a warning.
 pytestmark = pytest.mark.filterwarnings("ignore::fsm.SchemaWarning")
 ROUNDS = 40
 CHAT, TEXT, RESPONSES, INSPECT = "/v1/chat/completions", "/v1/completions", "/v1/responses", "/inspect/run"
+ANTHROPIC, COUNT = "/v1/messages", "/v1/messages/count_tokens"
 BODIES: dict[str, Any] = {**_BODIES, INSPECT: RunRequest}
 SCHEMA: Any = {"type": "object", "properties": {"a": {"type": "string"}, "b": {"enum": [1]}}, "required": ["a"]}
 TOOLS: Any = [
@@ -72,6 +73,29 @@ WHOLE: dict[str, list[dict[str, Any]]] = {
             "max_output_tokens": 2,
         },
     ],
+    ANTHROPIC: [
+        {
+            "system": [{"type": "text", "text": "Be kind."}],
+            "messages": [
+                {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
+                {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "f", "input": {"a": "b"}}]},
+                {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1", "content": [{"type": "text", "text": "3"}]}]},
+            ],
+            "tools": [{"name": "f", "description": "d", "input_schema": SCHEMA}],
+            "tool_choice": {"type": "any", "disable_parallel_tool_use": True},
+            "stop_sequences": ["x"],
+            "max_tokens": 2,
+        },
+        {
+            "messages": [{"role": "user", "content": "Hi"}],
+            "output_config": {"format": {"type": "json_schema", "schema": SCHEMA}},
+            "temperature": 1,
+            "top_k": 3,
+            "max_tokens": 2,
+        },
+        {"messages": [{"role": "user", "content": "Hi"}], "thinking": {"type": "disabled"}, "metadata": {"user_id": "a"}, "max_tokens": 2},
+    ],
+    COUNT: [{"messages": [{"role": "user", "content": "Hi"}], "system": "Be kind."}],
     INSPECT: [
         {
             "prompt": "Hi",
@@ -90,50 +114,9 @@ WHOLE: dict[str, list[dict[str, Any]]] = {
 _NAMED: dict[str, dict[str, Any]] = {path: {} if path == INSPECT else {"model": "tiny"} for path in WHOLE}
 
 
-def _deep(depth: int, value: Any = None) -> Any:
-    for _ in range(depth):
-        value = {"items": value} if depth % 2 else [value]
-    return value
-
-
-VALUES: list[Any] = [
-    *(None, True, False, 0, -1, 1, 2**31, -(2**63), 10**400, 0.5, -0.0, 1e308, 5e-324, float("inf"), float("nan")),
-    *("", "a", "\ud800", "a\udfffb", "\x00", "\U0010ffff\ufdd0", "9" * 5_000, "<|im_end|>", "(", "\\", "{", "start: start", "%s{}{0}"),
-    *("x" * 20_000, "٣", "²", "9" * 18, "-1", "null", "[" * 5_000, "${a}", "{{ a | b }}", "".join(map(chr, range(0xFDD0, 0xFDF0)))),
-    *([], {}, [None], [[]], [{}], {"": None}, {"\ud800": 1}, {"a": {"\udc00": "\ud800"}}, ["\ud800"], {"9" * 5_000: 1}, {"type": []}),
-    *({"$ref": "#"}, {"type": {"a": 1}}, {"$ref": "\ud800"}, {"type": "message", "content": 3}, {"type": "\ud800"}, [1e308, 10**30], True),
-    *(_deep(90), _deep(91), _deep(900), _deep(901), {"pattern": "(?:a|\\2)"}, {"minLength": 10**30}, {"multipleOf": 5e-324}),
-]
-NAMES = ["type", "name", "content", "model", "", "\ud800", "__class__", "self", "x" * 3_000, "a/b~c", "template", "strict", "$ref", "input"]
-
-
-TEXTS = [*map(json.dumps, VALUES)]  # with NaN, and lone surrogates as escapes
-
-
-def _places(value: Any) -> Iterator[tuple[Any, Any]]:
-    """Every place inside of a value, as its holder and its key."""
-    if isinstance(value, dict | list):
-        for key in list(value) if isinstance(value, dict) else range(len(value)):
-            yield value, key
-            yield from _places(value[key])
-
-
 def _hostile(path: str, rng: random.Random) -> str:
-    """A request in which some values are others than they should be; they are marks until it is text, as some are nested deeply."""
-    body = {**_NAMED[path], **copy.deepcopy(rng.choice(WHOLE[path]))}
-    marks = rng.sample(range(len(TEXTS)), rng.choice([1, 1, 2]))
-    for index in marks:
-        if rng.random() < 0.4:
-            fields = BODIES[path].model_fields
-            name = rng.choice(list(fields))
-            body[fields[name].alias or name] = f"@{index}@"
-            continue
-        holder, key = rng.choice(list(_places(body)) or [(body, "x")])
-        holder[rng.choice(NAMES) if isinstance(holder, dict) and rng.random() < 0.2 else key] = f"@{index}@"
-    text = json.dumps(body)
-    for index in marks:
-        text = text.replace(f'"@{index}@"', TEXTS[index])
-    return text
+    fields = [field.alias or name for name, field in BODIES[path].model_fields.items()]
+    return spoiled({**_NAMED[path], **rng.choice(WHOLE[path])}, fields, rng)
 
 
 @pytest.fixture(scope="module")
