@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from outlines_cont.engine.guidance import Guidance
     from outlines_cont.events.event import OpenCall, StreamEvent
     from outlines_cont.generation.options import PieceOptions
+    from outlines_cont.generation.progress import Progress, ProgressBar
     from outlines_cont.generation.stream import StateStream
     from outlines_cont.generation.thinking import Thinking
     from outlines_cont.policies.branch import Branch, TokenSet
     from outlines_cont.policies.policy import Policy, RowView
-    from outlines_cont.progress import Progress, ProgressBar
     from outlines_cont.state.sequence_state import SequenceState, kv_bytes
     from outlines_cont.state.tokens import Tokens
     from outlines_cont.state.views import Span

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # No deadline: how long an example takes depends on what else the machine does.
 settings.register_profile("tests", deadline=None, print_blob=True, max_examples=60)
 # The same examples in every run (`pytest --hypothesis-profile=ci`): a change is judged by what it does, not by luck.
-settings.register_profile("ci", parent=settings.get_profile("tests"), derandomize=True)
+settings.register_profile("ci", parent=settings.get_profile("tests"), derandomize=True, max_examples=40)
 settings.load_profile("tests")
 
 

@@ -19,8 +19,8 @@ from rich.text import Text
 
 from outlines_cont.cli.console import flags_of, in_words_of_shell, one_line
 from outlines_cont.cli.options import ExtractOptions
+from outlines_cont.generation.progress import ProgressBar
 from outlines_cont.pipelines.extraction import Tally
-from outlines_cont.progress import ProgressBar
 
 _MOST_ROWS = 20
 

@@ -26,6 +26,10 @@ from outlines_cont.models.hugging_face import HuggingFaceModel, tiny, transforme
 from outlines_cont.pipelines.outcome import SetupError
 from outlines_cont.sampling.params import Sampler
 
+_OWN_CODE = (
+    "it comes with code of its own, which a command never runs. Where you trust it, open the model in Python with the option "
+    "`trust_remote_code`, set to true"
+)
 _VARIABLE = "OMP_NUM_THREADS"
 # More threads must save at least this share of a forward's time.
 _MIN_SAVING = 0.15
@@ -74,6 +78,8 @@ def _loaded(name: str | None, device: str | None, dtype: DType | None, **options
         raise SetupError(f"the model {name!r} cannot be loaded: {error}") from error
     except Exception as error:  # hub, files, weights and devices have errors of many classes
         which = "the bundled model" if name is None else f"the model {name!r}"
+        if "trust_remote_code" in str(error):
+            raise SetupError(f"{which} cannot be loaded: {_OWN_CODE}") from error
         raise SetupError(
             f"{which} cannot be loaded: {type(error).__name__}: {error} -- "
             "Give a hub id, or a folder with config, weights and tokenizer, and a --device and --dtype that this machine has."

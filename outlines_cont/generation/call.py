@@ -33,12 +33,12 @@ from outlines_cont.errors import (
 )
 from outlines_cont.generation.options import Options, warn_of_lengths
 from outlines_cont.generation.piece_maker import PieceMaker
+from outlines_cont.generation.progress import ProgressReporter
 from outlines_cont.generation.prompt import Opened, open_guidance, open_prompt
 from outlines_cont.generation.thoughts import Answer, OpenThinking, ThinkingProgram
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.healing import healing_of
-from outlines_cont.progress import ProgressReporter
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.row import StateRow

@@ -20,11 +20,11 @@ from fsm.tokens.cache import ByteCache
 from outlines_cont.checks import DEFAULT_MAX_TOKENS, check, check_draft, check_int, checked_bool, is_int, unknown_option
 from outlines_cont.engine.guidance import Guidance
 from outlines_cont.errors import OptionError, ResumeError, UnboundedWarning, UnknownOption
+from outlines_cont.generation.progress import OnProgress
 from outlines_cont.generation.thinking import Thinking
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.saved import policy_of, record_of
-from outlines_cont.progress import OnProgress
 from outlines_cont.sampling.params import STEPS
 from outlines_cont.state.kept_options import GuidanceRecord, KeptOptions, ThinkingRecord
 from outlines_cont.state.row import WrittenPiece

@@ -15,6 +15,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, BinaryIO
 
+from outlines_cont.generation.progress import Progress
 from outlines_cont.pipelines.calibration import Calibration
 from outlines_cont.pipelines.columns import Shape
 from outlines_cont.pipelines.outcome import (
@@ -48,7 +49,6 @@ from outlines_cont.pipelines.output import (
 from outlines_cont.pipelines.ray_workers import RayWorkers, WorkerOptions, check_ray
 from outlines_cont.pipelines.reading import RowSource, pyarrow
 from outlines_cont.pipelines.report import Report, write_page
-from outlines_cont.progress import Progress
 
 _MESSAGE = " Name the column of the message with --text-field; --allow-missing is for those that the template tests."
 _GOLD = " Name the column of the right records with --gold, or `gold=`."

@@ -36,6 +36,7 @@ from outlines_cont.events.event import StreamOptions
 from outlines_cont.generation.call import Call
 from outlines_cont.generation.options import Options
 from outlines_cont.generation.piece_maker import PieceMaker
+from outlines_cont.generation.progress import OnProgress
 from outlines_cont.generation.prompt import Item
 from outlines_cont.generation.stream import RunEvents
 from outlines_cont.generation.thinking import Thinking
@@ -50,7 +51,6 @@ from outlines_cont.pipelines.prompt_template import CHAT_SOURCE, DEFAULT_SOURCE,
 from outlines_cont.pipelines.ray_workers import WorkerOptions
 from outlines_cont.pipelines.reading import RowSource
 from outlines_cont.pipelines.record_schema import RecordSchema
-from outlines_cont.progress import OnProgress
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.params import Sampler
 from outlines_cont.state.file import name_of_model

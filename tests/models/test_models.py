@@ -312,7 +312,8 @@ def test_a_command_takes_no_answer_from_its_rows(tmp_path: Path, monkeypatch: py
     (tmp_path / "s.json").write_text('{"type": "boolean"}')
     done = CliRunner().invoke(app, ["extract", "-", "--schema", "s.json", "--model", "./evil"], input="y\ny\n")
     assert (done.exit_code, done.stdout) == (2, "")
-    assert "`trust_remote_code=True`" in done.stderr
+    assert "code of its own, which a command never runs" in done.stderr
+    assert "`trust_remote_code`, set to true" in done.stderr
     assert "[y/N]" not in done.output
     assert not (tmp_path / "ran").exists()
 

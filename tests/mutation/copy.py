@@ -15,6 +15,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from pathlib import Path
 
 MAX_MEMORY_BYTES = 6 * 2**30
@@ -65,6 +66,7 @@ class Job:
         self.pid = os.fork()
         if not self.pid:
             _run(tree, work)
+        lead_group(self.pid)
 
     def poll(self) -> int | str | None:
         """What it ended with: a number, `"hangs"`, or `"dies"` (of a signal); None while it runs."""
@@ -97,6 +99,12 @@ class Job:
             os.killpg(self.pid, signal.SIGKILL)
         except (ProcessLookupError, PermissionError):
             return
+
+
+def lead_group(pid: int) -> None:
+    """Make a child the leader of a group of its own, as it does itself: it may have to be ended before it comes to that."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.setpgid(pid, pid)
 
 
 def die_with_parent() -> None:

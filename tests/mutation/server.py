@@ -16,7 +16,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TextIO
 
-from tests.mutation.copy import Job, die_with_parent
+from tests.mutation.copy import Job, die_with_parent, lead_group
 from tests.mutation.coverage_map import PYTEST, Recording
 from tests.mutation.patch import LiveFunctions, changed_code
 
@@ -190,6 +190,7 @@ class _Serving:
         pid = os.fork()
         if not pid:
             self._become(request)
+        lead_group(pid)
         result = _ended(pid, begun + request.seconds)
         test = self._running.read_text(encoding="utf-8") if self._running.exists() else ""
         return Answer(result, test, time.monotonic() - begun)

@@ -40,7 +40,7 @@ def _operation(api: Any, path: str) -> Any:
 @pytest.mark.parametrize(("path", "mode"), [*((path, "positive") for path in PATHS), *((path, "negative") for path in PATHS[4:])])
 def test_replies_are_those_of_the_schema(api: Any, path: str, mode: str) -> None:
     @given(case=_operation(api, path).as_strategy(generation_mode=schemathesis.GenerationMode(mode)))
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
     def check(case: Any) -> None:
         if mode == "positive" and isinstance(case.body, dict):
             case.body["model"] = "tiny"  # as a wrong one is all that would be seen
@@ -56,7 +56,7 @@ def test_a_hostile_value_in_a_request_of_the_schema_is_no_error_of_the_server(se
         case=_operation(api, path).as_strategy(generation_mode=schemathesis.GenerationMode.POSITIVE),
         rng=st.integers(0, 2**32).map(random.Random),
     )
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
     def check(case: Any, rng: random.Random) -> None:
         if isinstance(case.body, dict):
             text = spoiled({**case.body, "model": "tiny"}, list(case.body), rng)
