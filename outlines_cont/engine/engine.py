@@ -219,7 +219,7 @@ class Engine:
     def cancel(self, job: Job) -> None:
         """Remove the rows of a job, after the running step if there is one; at its end if this thread takes it. Nothing if the job is over.
 
-        It waits for the lock: a reader may hold it as well as a step, and after a reader none may come that would remove the rows.
+        It waits for the lock: a reader may hold it, and no later step may come to remove the rows.
         """
         if job.is_over:
             return

@@ -141,7 +141,7 @@ class Step:
         found: what it has returned after that, so that nothing is missed.
         caught: the errors of whole steps that the task handles; others are raised to its consumer.
         error: the last one that was caught, or None.
-        is_noted, failure: whether the step was noted on behalf of the task, and the error of that.
+        is_noted, failure: whether another task has recorded this step, and the error it got.
     """
 
     is_noted = False

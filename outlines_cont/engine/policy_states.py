@@ -180,7 +180,7 @@ class PolicyStates:
             self.rejections += not branch.exclude and not branch.avoid
         if branch.is_rewind and self.states:
             self._check_progress(branch, row)
-            if branch.is_retry:  # others may spell what was shown again, as a stop text within a token does
+            if branch.is_retry:  # other rewinds may respell text already shown, as for a stop text within a token
                 self._check_open(branch, row)
         if branch.backtrack:
             row.rewind(branch.backtrack)

@@ -475,7 +475,7 @@ class Row(FedSequence):
         return DrawInput(len(self.tokens.ids), self.feed.logits, piece.mask, drawing, uniform)
 
     def fails(self, logprob: float, sampling_logprob: float) -> bool:
-        """Return whether the row has failed, or fails now as the log-probabilities of its draw are not finite."""
+        """Fail the row if its draw is not finite; return whether it has failed."""
         if not math.isfinite(logprob) or not math.isfinite(sampling_logprob):
             error = _draw_error(self.excerpt, self.logits, self.piece.negative is not None, sampling_logprob)
             if error is not None:

@@ -98,7 +98,7 @@ class FedTokens:
             self.is_partial = self.is_drafted = False
 
     def feed_last(self, logits: torch.Tensor) -> None:
-        """Note that the last token of the sequence was fed, as the only one."""
+        """Record that only the last token was fed."""
         self.counts.fed_tokens += 1
         self.cached += 1
         self.logits, self.is_partial, self.is_drafted = logits, False, False

@@ -1,7 +1,7 @@
 """`Scheduler`: the scheduler of continuous batching: first come, first served, up to `max_rows`, and fewer if keys and values run out of
 room; the rows of a search start together. New prompts are prefilled in batches of their own, which are merged with the decoding rows when
 done. A batch whose forward fails is bisected until the failing row, or search, is alone; without room for keys and values rows wait again
-instead. A row may wait for others that feed the same prefix (`Reuse`); long enough rows that leave are added to the prefix cache.
+instead. A row may wait for others that feed the same prefix (`Reuse`); a row that leaves is added to the prefix cache if it is long enough.
 
 `Reuse`: prefix sharing at admission: a row begins with the keys and values of its longest prefix that a running row has fed (shared, or
 copied out of much larger buffers), or that is in the prefix cache of the model. If another row is about to feed more of the same tokens, it

@@ -79,7 +79,7 @@ class Call:
             maker, prompt, options, rng: see `Generator`.
             resume: continue the last piece of a state, with its options but for those that are given.
             score_last: feed forced tokens at the end, for their log-probabilities.
-            stays: leave the one row in its batch when its piece has ended, until `Engine.release`; its result has no keys and values.
+            stays: keep the row in its batch when its piece has ended, until `Engine.release`; its result has no keys and values.
             row: a row that has stayed so, of which `prompt` is the state, with more text: it goes on there.
         """
         self.maker, self.options, self.resumes = maker, options, resume

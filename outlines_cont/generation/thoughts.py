@@ -146,7 +146,7 @@ class Answer:
         return cls(piece, choosing, constraint.choice, guidance)
 
     def first(self, token_ids: Sequence[int], start: int) -> Piece:
-        """Return the piece of a row with some tokens, of which those from `start` on are its own."""
+        """Return the first piece of the row; its own tokens begin at `start`."""
         if self.choosing is None or self.choice is None or self.choice(token_ids, start) is not None:
             return self.piece
         return self.choosing

@@ -459,5 +459,5 @@ def _reset(length: int) -> LogprobSum:
 
 
 def is_lacking(row: StateRow) -> bool:
-    """Return whether something of the row must be fed before a token can be sampled after it, or all of its tokens are scored."""
+    """Return whether tokens must be fed before sampling or scoring."""
     return (row.logits is None or bool(row.unscored)) and row.error is None and bool(row.token_ids)

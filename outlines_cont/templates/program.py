@@ -478,7 +478,7 @@ class TemplateStream(TaskStream):
 
 
 class _ShownMarks:
-    """The marks around the thoughts of a span, which are part of the text, and of no event of the row."""
+    """The marks around the thoughts of a span; they are in the text, but in no event."""
 
     def __init__(self, call: Call, num_given: int) -> None:
         self._call, self._num_given = call, num_given
