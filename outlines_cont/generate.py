@@ -374,7 +374,7 @@ def regex(
         pattern: the regular expression.
         sampler: how tokens are drawn; greedy by default.
         force: append text without a choice without sampling it (jump-forward decoding).
-        end: how the text ends, if it may: `"free"` with any token that leaves the language, such as a full stop after a number, or
+        end: how the text ends where it may: `"free"` with any token that leaves the language, such as a full stop after a number, or
             the model's end of text; `"eos"` only with the latter. Every function of this module but `text` takes it, with `"eos"` as
             the default of `choice` and `json`; see docs/constrain.md.
         policies: policies of every call, such as `[policies.ban(["delve"])]`.

@@ -63,8 +63,8 @@ _SOURCE = "<grammar>"
 _LIBRARIES = ("common", "lark", "python", "unicode")
 Lexer = Literal["contextual", "dynamic", "greedy"]
 MAX_CONTEXTS_PER_RULE = 8
+_MAX_DIFFERENT = 6  # texts of different items of an array of `%json`, which has 2 ** 6 states
 _HEAVY = "terminals with many alternatives, or rules that begin with one another in many ways"
-_MAX_DIFFERENT = 6
 _ADVICE = "Make it smaller, or give a larger `limits=Limits(max_work=...)`"
 
 

@@ -157,6 +157,23 @@ class _Group:
     is_open: bool = True
 
 
+def _closed_around(group: _Group) -> list[_Group]:
+    """A closed group and those around it, up to the one whose parent is open, or as many as are looked at; none for an open one."""
+    found = list[_Group]()
+    while not group.is_open and len(found) < _MAX_DEPTH:
+        assert group.parent is not None, "the whole pattern is open"
+        found.append(group)
+        group = group.parent
+    return found
+
+
+def _is_in_other(around: list[_Group]) -> bool:
+    """Whether the last of these groups is in an alternative of an open group that is read no longer."""
+    if not around or around[-1].parent is None or not around[-1].parent.is_open:
+        return False
+    return around[-1].alternative != around[-1].parent.alternatives
+
+
 class _Parser:
     """Parses one pattern into instructions, without recursion: `groups` is the stack of open groups."""
 
@@ -377,13 +394,7 @@ class _Parser:
 
     def _is_in_another_alternative(self, group: _Group) -> bool:
         """Whether no text matches both a group that was read and one that begins here."""
-        for _ in range(_MAX_DEPTH):
-            if group.is_open or group.parent is None:
-                return False
-            if group.parent.is_open:
-                return group.alternative != group.parent.alternatives
-            group = group.parent
-        return False
+        return _is_in_other(_closed_around(group))
 
     def _is_unset(self, number: int) -> bool:
         """Whether a group certainly has not matched where a back-reference to it stands, which therefore matches the empty text.
@@ -397,14 +408,8 @@ class _Parser:
             return True
         if self.num_behind or group is None:
             return group is None and not self.num_behind
-        for _ in range(_MAX_DEPTH):
-            if group.look is not None and group.look.is_negative:
-                return True
-            assert group.parent is not None, "the whole pattern is open"
-            if group.parent.is_open:
-                return group.alternative != group.parent.alternatives
-            group = group.parent
-        return False
+        around = _closed_around(group)
+        return any(one.look is not None and one.look.is_negative for one in around) or _is_in_other(around)
 
     def _read_run(self) -> Iterator[Instruction]:
         """Read plain characters, without the last one where it is repeated."""

@@ -409,8 +409,7 @@ class _Generator(GenerateJsonSchema):
         """A schema with definitions, which keys of dicts may refer to."""
         definitions = schema["definitions"]
         self._definitions.update({one["ref"]: one for one in definitions})
-        configs = _configurations(schema)
-        if not configs or all("cls" in one for one in definitions):
+        if all("cls" in one for one in definitions) or not (configs := _configurations(schema)):
             return super().definitions_schema(schema)
         # pydantic reads a named type by the configuration of the class around it; the definition here is one for all.
         self.unsure.append("the configuration of a class, of a named type")

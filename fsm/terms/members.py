@@ -6,7 +6,8 @@ to a required one.
 `MemberTable`: the members of a JSON object as one lazy automaton, for what a `FieldList` (`optional_fields.py`) cannot do: any order,
 bounds on the number of members, and duties (some member must be of a kind). A state is the set of declared members seen (as bits; in a
 fixed order an index), the number of members up to the bound, and the duties met: up to 2^n states for n members, made when reached. A
-declared member occurs at most once, others any number of times; that their keys differ is not ensured here.
+declared member occurs at most once, others any number of times; that their keys differ is not ensured here. The items of an array without
+equal ones are such members, too: a slot for each value.
 """
 
 from __future__ import annotations

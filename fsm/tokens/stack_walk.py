@@ -48,6 +48,7 @@ MAX_HEADS = 5_000  # with which one factor may begin; with more the walk is give
 MAX_PLACES = 64  # where a product may be left with one byte, before its rests are walked once for all of them
 MAX_LEAVING = 200  # products with what leaves them that are kept, 20 to 100 kilobytes each
 _VISITS_PER_WORK = 4
+_COUNTED = 256 * _VISITS_PER_WORK  # visits are counted in parcels
 _END = 0  # the stack without factors
 _HOLE = 1  # a stack of which nothing is known
 _DEAD = -1
@@ -666,11 +667,8 @@ class StackWalk:
             if place in seen:
                 continue
             seen.add(place)
-            if len(seen) % (256 * _VISITS_PER_WORK) == 0:
-                work.add(256)
-                work.check()
-                if len(seen) > MAX_VISITS:
-                    raise exceeded("max_visits", MAX_VISITS, "a walk of the tokens")
+            if len(seen) % _COUNTED == 0:
+                _count(len(seen))
             if atom is EPSILON:
                 if stack == _HOLE:
                     reading.exits[node, EMPTY] = None
@@ -842,11 +840,8 @@ class _Walk:
             item = self._waiting.pop()
             if item not in seen:
                 seen.add(item)
-                if len(seen) % (256 * _VISITS_PER_WORK) == 0:
-                    work.add(256)
-                    work.check()
-                    if len(seen) > MAX_VISITS:
-                        raise exceeded("max_visits", MAX_VISITS, "a walk of the tokens")
+                if len(seen) % _COUNTED == 0:
+                    _count(len(seen))
                 if item[2] == _END:  # the rest of a text, which hardly another state has
                     self._begin(*item)
                 else:
@@ -945,6 +940,14 @@ class _Walk:
             self._go_on(place, EPSILON, stack)
         for byte, trie, token_ids, texts in leaving.many:
             bitmask.add_ids(words, token_ids[self._stacks.rests_after(byte, stack, trie)[texts]])
+
+
+def _count(num_visits: int) -> None:
+    """Count one more parcel of visits; `BudgetExceeded` if these are too many."""
+    work.add(_COUNTED // _VISITS_PER_WORK)
+    work.check()
+    if num_visits > MAX_VISITS:
+        raise exceeded("max_visits", MAX_VISITS, "a walk of the tokens")
 
 
 def _guarded(term: Node, rival: Node) -> Node:

@@ -150,7 +150,7 @@ class EngineThread:
         reset_in_child(self._reset)
 
     def _reset(self) -> None:
-        """Begin without a thread, as in the child of a fork, if there is none."""
+        """Begin without a thread, as in the child of a fork, in which there is none."""
         self._lock = threading.Lock()
         self._begun: list[Reading] = []
         self._is_running = False
