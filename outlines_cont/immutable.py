@@ -1,10 +1,9 @@
 """Copies of values: `Immutable`, the base class of values for which `copy.copy` and `copy.deepcopy` return the object itself, and
-`shallow_copy`, which copies an object several times as fast as `copy.copy`; `with_attributes` makes the copy of `vars(value).copy()`.
+`shallow_copy`, which copies an object several times as fast as `copy.copy`; `changed` is a copy with other attributes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Self, TypeVar
 
 from outlines_cont.near_names import NearNames
@@ -29,11 +28,13 @@ def shallow_copy(value: T) -> T:
 
     `__init__` and `__copy__` are not called.
     """
-    return with_attributes(type(value), value.__dict__)
+    other = object.__new__(type(value))
+    other.__dict__.update(value.__dict__)
+    return other
 
 
-def with_attributes(kind: type[T], attributes: Mapping[str, Any]) -> T:
-    """Return a new object of a type without slots that has these attributes; `__init__` is not called."""
-    other = object.__new__(kind)
+def changed(value: T, **attributes: Any) -> T:
+    """Return a shallow copy with other values of some attributes; only for types without slots."""
+    other = shallow_copy(value)
     other.__dict__.update(attributes)
     return other

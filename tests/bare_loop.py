@@ -122,7 +122,7 @@ def _weights(row: Row, temperature: float) -> NDArray[np.float64]:
     """(V,) what the tokens are drawn in proportion to: 0 where the mask forbids them."""
     assert row.logits is not None
     logits = row.logits.numpy()
-    mask = np.unpackbits(row.piece.mask.bitmask(len(logits)).view(np.uint8), bitorder="little")[: len(logits)].astype(bool)
+    mask = np.unpackbits(row.sample.mask.bitmask(len(logits)).view(np.uint8), bitorder="little")[: len(logits)].astype(bool)
     weights: NDArray[np.float64] = np.where(mask, np.exp((logits - logits[mask].max()) / temperature), 0.0)
     return np.where(weights < 1e-300, 0.0, weights)
 

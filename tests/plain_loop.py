@@ -13,12 +13,37 @@ import torch
 
 from outlines_cont import Branch, Policy, TokenSet
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.policies.compose import PolicyState, compose
+from outlines_cont.policies.compose import compose
 from outlines_cont.samplers import Sampler
 from outlines_cont.sampling import TokenCounts
 from outlines_cont.sampling.random_stream import RandomStream
 from tests.healing import num_open
 from tests.oracle import next_logits
+
+
+class PlainState:
+    """A policy with its state after every token of the piece."""
+
+    def __init__(self, policy: Policy[Any], row: Any) -> None:
+        self.policy, self.retries, self.states = policy, 0, [policy.initial(row)]
+
+    @property
+    def last(self) -> Any:
+        """The state after the last token."""
+        return self.states[-1]
+
+    def append(self, token_id: int) -> None:
+        self.states.append(self.policy.advance(self.last, token_id))
+
+    def rewind(self, count: int, row: Any) -> None:
+        """Drop the last states; `row` is the row as it was before, for the policy that has requested it."""
+        before = self.last
+        self.states = self.states[: len(self.states) - count]
+        if row is not None:
+            self.states[-1] = self.policy.rewound(before, self.last, row)
+
+    def give_up(self, row: Any, reason: str) -> None:
+        self.states[-1] = self.policy.give_up(self.last, row, reason)
 
 
 class PlainRow:
@@ -60,7 +85,7 @@ class PlainRow:
         self.refused: dict[int, tuple[set[int], set[int], int, int]] = {}  # excluded, avoided, who, how often
         self.stream, self.retries, self.rejections, self.is_random = stream.open(), 0, 0, sampler.needs_random
         self.reason, self.error = "", ""
-        self.states = [PolicyState(policy.for_model(model), self) for policy in policies]
+        self.states = [PlainState(policy.for_model(model), self) for policy in policies]
 
     # -- what policies read --------------------------------------------------------------------------------------------
 
@@ -94,7 +119,8 @@ class PlainRow:
         """Write the piece."""
         try:
             while not self.reason:
-                branches, state = compose(self.states, self)
+                branches, decider = compose([(state.policy, state.last) for state in self.states], self)
+                state = self.states[decider]
                 if branches:
                     self._follow(branches[0], state)
                 else:
@@ -114,7 +140,7 @@ class PlainRow:
         ends = accumulate(len(self.model.tokenizer.text_bytes([token_id])) for token_id in self.ids)
         return sum(end > len(self.healed) for end in ends)
 
-    def _follow(self, branch: Branch, state: PolicyState) -> None:
+    def _follow(self, branch: Branch, state: PlainState) -> None:
         if branch.is_retry:
             most = state.policy.max_retries
             if most is not None and state.retries >= most:
@@ -142,11 +168,11 @@ class PlainRow:
                     self.reason = "length"
                     return
 
-    def _count(self, state: PolicyState) -> None:
+    def _count(self, state: PlainState) -> None:
         state.retries += 1
         self.retries += 1
 
-    def _refuse(self, branch: Branch, state: PolicyState) -> bool:
+    def _refuse(self, branch: Branch, state: PlainState) -> bool:
         at = len(self.token_ids)
         excluded, avoided, _, times = self.refused.get(at, (set(), set(), 0, 0))
         for target, tokens in ((excluded, branch.exclude), (avoided, branch.avoid)):
@@ -173,7 +199,7 @@ class PlainRow:
         excluded, avoided, _, times = self.refused.get(index, (set(), set(), 0, 0))
         self.refused[index] = excluded | {token_id}, avoided, who, times + 1
 
-    def _give_up(self, state: PolicyState) -> None:
+    def _give_up(self, state: PlainState) -> None:
         state.give_up(self, "there is nothing else")
         self.refused.pop(len(self.token_ids), None)
 
@@ -195,7 +221,8 @@ class PlainRow:
         logits = torch.full((1, size), -torch.inf, dtype=torch.float64)
         places = sorted(left)
         logits[0, places] = self.logits_before(len(self.token_ids))[places].double()
-        uniforms = torch.tensor([self.stream.draw()], dtype=torch.float64) if self.is_random else None
+        uniforms = torch.tensor([self.stream.peek()], dtype=torch.float64) if self.is_random else None
+        self.stream = self.stream.after(int(self.is_random))
         known = [x if drawn else None for x, drawn in zip(self.sampling_logprobs, self.drawn, strict=True)]
         counts = TokenCounts(self.token_ids, self.written, known, surprise_start=0)
         token_ids, logprobs = self.sampler.sample(logits, uniforms, [counts])
@@ -206,7 +233,7 @@ class PlainRow:
 
     def _end(self, reason: str) -> None:
         for state in self.states:
-            branch = state.policy.at_end(state.stack[-1], self)
+            branch = state.policy.at_end(state.last, self)
             if branch is not None:
                 self._follow(branch, state)
                 return
@@ -222,7 +249,7 @@ class PlainRow:
         self.drawn.append(is_drawn and is_new)
         self.sampling_logprobs.append(logprob)
 
-    def _cut(self, length: int, decider: PolicyState | None) -> None:
+    def _cut(self, length: int, decider: PlainState | None) -> None:
         count = len(self.token_ids) - length
         for state in self.states:
             state.rewind(count, self if state is decider else None)

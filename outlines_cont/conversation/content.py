@@ -281,8 +281,7 @@ def drawn(
         check_length(model, row.token_ids, "conversation")
     masks = [content.constraint.mask & mask for content in contents]
     drawing = drawing_of(sampler)
-    streams = [row.stream.open() for row in rows]
-    uniforms = [stream.draw() for stream in streams] if drawing.needs_random else None
+    uniforms = [row.stream.open().peek() for row in rows] if drawing.needs_random else None
     masked = masker.masked(logits if scores is None else scores, masks)
     draws = draw_with(drawing, masked, uniforms, [drawing.counts_of(row) for row in rows])
     norm = logits.logsumexp(dim=-1)
@@ -292,10 +291,10 @@ def drawn(
         _check_draw(model, row, total, sampling_logprob)
     model.count(Meter(sampled_tokens=len(rows)))
     found = []
-    for content, row, stream, token_id, (_, logprob, sampling_logprob) in zip(
-        contents, rows, streams, draws.token_ids.tolist(), table, strict=True
+    for content, row, token_id, (_, logprob, sampling_logprob) in zip(
+        contents, rows, draws.token_ids.tolist(), table, strict=True
     ):
-        after = replace(row, stream=stream.close())
+        after = replace(row, stream=row.stream.after(int(drawing.needs_random)))
         if append:
             after = replace(
                 after.append([token_id], reset=False),

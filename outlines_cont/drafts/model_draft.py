@@ -222,7 +222,7 @@ class ModelDraft(Drafter):
             return []
         requests = [request for request, _ in known]
         logits = self._masked(requests, torch.stack([after for _, after in known]))
-        drawings = [request.row.piece.drawing(request.lookahead.temperature) for request in requests]
+        drawings = [request.row.piece.spec.drawing(request.lookahead.temperature) for request in requests]
         needs_draw = any(drawing.needs_random or drawing.needs_counts for drawing in drawings)
         # A user's own sampler or warper is not called for draft tokens, and the surprisal that one follows is that of drawn tokens.
         if needs_draw and all(
@@ -239,7 +239,7 @@ class ModelDraft(Drafter):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         pairs = [*zip(requests, drawings, strict=True)]
         # The random number with which the row will draw, which is not taken from its stream.
-        uniforms = [r.row.stream.ahead(r.lookahead.num_drawn) if d.needs_random else 0.0 for r, d in pairs]
+        uniforms = [r.row.stream.peek(r.lookahead.num_drawn) if d.needs_random else 0.0 for r, d in pairs]
         counts = [_token_counts(request) if d.needs_counts else None for request, d in pairs]
         drawn = self._plans.of(drawings).draw(logits, torch.tensor(uniforms, dtype=torch.float64), counts)
         return drawn.token_ids, drawn.logprobs

@@ -15,7 +15,7 @@ one hypothesis, with the sum of their probabilities.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -72,6 +72,7 @@ class BeamJob(Job):
     """Beam search over the rows of a call, each of which is a hypothesis of one batch entry."""
 
     is_joint = True
+    _values = (*Job._values, "_ended", "_entry")
 
     def __init__(
         self,
@@ -110,16 +111,6 @@ class BeamJob(Job):
         entry = self._entry[id(row)]
         self._ended = [[*ended, found] if i == entry else ended for i, ended in enumerate(self._ended)]
         self.rows = [other for other in self.rows if other is not row]
-
-    def checkpoint(self) -> Callable[[], None]:
-        """Return a function that restores the search."""
-        undo_rows, ended, entry = super().checkpoint(), self._ended, self._entry
-
-        def undo() -> None:
-            undo_rows()
-            self._ended, self._entry = ended, entry
-
-        return undo
 
     def _hypothesis(self, row: StateRow) -> Hypothesis:
         text = self._text_of(row.token_ids)
@@ -201,7 +192,7 @@ class BeamJob(Job):
 
         `logits` and `masked` are (V,), by the model and under the mask; `norm` is the logsumexp of the former.
         """
-        exits = row.piece.exits
+        exits = row.sample.exits
         ways = [] if exits is None else exits.all()
         if not ways:
             return [], np.zeros(0, np.int64)

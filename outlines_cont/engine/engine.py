@@ -35,6 +35,7 @@ from outlines_cont.engine.scheduler import Scheduler
 from outlines_cont.engine.steering import plan, plan_if_drafted
 from outlines_cont.engine.token_draws import Speculation, TokenDraws
 from outlines_cont.errors import ProcessForked
+from outlines_cont.immutable import changed
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import LazyTokenSet
@@ -334,7 +335,7 @@ class Engine:
     def release(self, row: Row) -> Job:
         """Let a row that has stayed in its batch leave it; return the job that has its result then."""
         with self.lock:
-            row.piece.ends_row = True
+            row.piece = changed(row.piece, ends_row=True)
             row.leave_when_scored()
             job = Job([row], row.counts)
             self.submit(job)
@@ -526,7 +527,7 @@ def _lazy(batch: RunningBatch) -> list[Row]:
     return [
         row
         for row in batch.rows
-        if (row.piece.draft is not None or isinstance(row.piece.mask, LazyTokenSet)) and row.slow is None
+        if (row.draft is not None or isinstance(row.sample.mask, LazyTokenSet)) and row.slow is None
     ]
 
 

@@ -20,7 +20,7 @@ import torch
 
 from outlines_cont.checks import is_number
 from outlines_cont.engine.drafting.expected import NOTHING_EXPECTED, Expected
-from outlines_cont.engine.row_tokens import FedSequence, FedTokens
+from outlines_cont.engine.fed_tokens import FedSequence, FedTokens
 from outlines_cont.errors import OptionError
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import TokenSet

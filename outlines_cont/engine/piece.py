@@ -1,6 +1,6 @@
 """`Piece`: a span of text to be written, as a value: policies, sampler, limits, draft. `RunningPiece`: a piece that a row is writing, with
-the states of its policies, its limits, text, next draw, draft and negative prompt. A row has one, which is replaced when the next begins
-(`Row.begin`). `RowStatus`: what a row does in a step.
+its limits, its text, and why it has ended. A row has one, which is replaced when the next begins (`Row.begin`). `Sample`: how the next
+token of a row is drawn. `RowStatus`: what a row does in a step.
 
 `RowLimits`: the limits of a row: minimal and maximal length, the context, and the tokens that end a text (those of the model, and stop
 tokens). `sampled` adds the stop tokens to masks that allow an end of the model, and removes all ends below the minimal length unless
@@ -14,16 +14,14 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, NamedTuple, Self
 
-from outlines_cont.engine.drafting.row_draft import Drafter, RowDraft
 from outlines_cont.engine.drawing.draw_plan import drawing_of, tempered
 from outlines_cont.engine.drawing.drawing import Drawing
-from outlines_cont.engine.guidance import GuidedSequence, NegativeSequence
-from outlines_cont.engine.policy_states import PolicyStates, SavedPolicies
-from outlines_cont.immutable import shallow_copy, with_attributes
+from outlines_cont.immutable import changed
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import Exits, LazyTokenSet, TokenSet, check_mask
-from outlines_cont.policies.healing import PieceText, TextPosition
+from outlines_cont.policies.healing import PieceText
 from outlines_cont.policies.policy import Policy
+from outlines_cont.policies.policy_states import PolicyStates
 from outlines_cont.sampling.params import Sampler
 from outlines_cont.state.row import HEALED, StateRow, Thoughts, WrittenPiece
 
@@ -140,7 +138,7 @@ class Piece:
         max_tokens: the most tokens to append, forced ones included; None for the rest of the context.
         min_tokens: until the piece has this many tokens, no end is drawn unless nothing else is allowed.
         temperature: in place of that of the sampler; None for that.
-        drafter: for speculative decoding, or None.
+        drafter: a `Drafter`, for speculative decoding, or None.
         source: the constraint as JSON; see `WrittenPiece`.
         scores_end: whether forced tokens at the very end are fed for their log-probabilities.
         horizon: at how many of the last positions logits are kept, if no policy wants more.
@@ -153,7 +151,7 @@ class Piece:
     max_tokens: int | None = None
     min_tokens: int = 0
     temperature: float | None = None
-    drafter: Drafter | None = None
+    drafter: Any = None
     source: str = ""
     scores_end: bool = True
     horizon: int = 0
@@ -171,22 +169,23 @@ class Piece:
         return drawing
 
 
-SavedPiece = tuple[dict[str, Any], SavedPolicies]
-"""A running piece as it was: its attributes, and its policies."""
+class Sample(NamedTuple):
+    """How the next token of a row is drawn; see `Branch`."""
+
+    mask: TokenSet = TokenSet.all
+    sequences: Sequence[list[int]] = ()
+    temperature: float | None = None  # None for that of the piece
+    exits: Exits | None = None
+    drawing: Drawing | None = None  # how it is drawn at that temperature; None before the first
 
 
 class RunningPiece:
-    """A piece that a row is writing.
+    """A piece that a row is writing. Immutable: `changed` makes another.
 
     Attributes:
         spec: what is written.
-        policies: the states of its policies, and what they have excluded.
         limits: those of this row.
         text: where the piece begins, and how far its text is final.
-        draft: its speculative decoding, if there is any.
-        negative: its negative prompt, if it is guided.
-        mask, sequences, temperature, exits: of the next sample, see `Branch`; a temperature of None is that of the piece.
-        next_drawing: how that is drawn; None if it was not determined yet.
         owed: forced tokens that a limit has cut off.
         given: the row as it was given, if token healing has removed its last tokens.
         finish_reason, stop: why the piece has ended, empty until then; the stop text or stop token, if one did.
@@ -199,19 +198,12 @@ class RunningPiece:
     def __init__(self, piece: Piece, written: WrittenPiece, text: PieceText, length: int, *, ends_row: bool) -> None:
         """Begin in a row of `length` tokens; `written` is the part of the piece that the row has already."""
         self.spec, self.text, self.ends_row = piece, text, ends_row
-        self.policies = PolicyStates(written.retries, written.exclusions, written.rejections, written.policy_retries)
         longest = None if piece.max_tokens is None else length + piece.max_tokens
         # The tokens that respell a healed end do not count.
         limits = piece.limits.up_to(None if text.healed else longest)
         max_written = longest if text.healed else None
         self.limits = replace(limits, min_length=written.start + piece.min_tokens, max_written=max_written)
-        self.draft = None if piece.drafter is None else RowDraft(piece.drafter)
-        self.negative: NegativeSequence | None = None
-        self.mask, self.sequences = TokenSet.all, list[list[int]]()  # sequences: see `Branch`
-        self.temperature: float | None = None
-        self.next_drawing: Drawing | None = None
-        self.exits: Exits | None = None
-        self.owed = list(written.owed)
+        self.owed = written.owed
         self.given: StateRow | None = None
         self._first = length
         self.finish_reason = ""
@@ -220,13 +212,18 @@ class RunningPiece:
         self.thoughts: Thoughts | None = written.thoughts
         self.drafted, self.reused = written.drafted, 0
 
-    def guide(self, negative: NegativeSequence) -> None:
-        """Guide the piece by a negative prompt; it ends where one of both sequences has reached the end of the context."""
-        self.negative = negative
-        if self.limits.context_length is not None:
-            room = self.limits.context_length - len(negative.source.token_ids)
-            most = self.limits.max_length or self.limits.context_length
-            self.limits = replace(self.limits, max_length=min(self.text.start + room, most))
+    def guided_by(self, prompt: StateRow) -> Self:
+        """Return the piece with a negative prompt; it ends where one of both sequences has reached the end of the context."""
+        if self.limits.context_length is None:
+            return self
+        room = self.limits.context_length - len(prompt.token_ids)
+        most = self.limits.max_length or self.limits.context_length
+        return changed(self, limits=replace(self.limits, max_length=min(self.text.start + room, most)))
+
+    @property
+    def horizon(self) -> int:
+        """At how many of the last positions logits are kept."""
+        return max((policy.horizon for policy in self.spec.policies), default=self.spec.horizon)
 
     @property
     def has_ended(self) -> bool:
@@ -238,19 +235,6 @@ class RunningPiece:
         """Whether the model thinks in this piece, before its answer."""
         return self.thoughts is not None and self.thoughts.is_open
 
-    def drawing(self, temperature: float | None = None) -> Drawing:
-        """Return the drawing at a temperature; None for that of the piece."""
-        return self.spec.drawing(temperature)
-
-    def find_drawing(self) -> Drawing:
-        """Determine how the next token is drawn."""
-        self.next_drawing = self.spec.drawing(self.temperature)
-        return self.next_drawing
-
-    def final_until(self, token_ids: Sequence[int]) -> TextPosition:
-        """Return the position up to which the text is final in a row with these tokens."""
-        return self.text.final_until(token_ids, 0 if self.has_ended else self.policies.held_bytes)
-
     def room(self, token_ids: Sequence[int], kinds: bytes | bytearray, following: Sequence[int] = ()) -> int | None:
         """Return how many tokens may be appended to those of the row, `following` first, of which healed ones do not count; None for any
         number.
@@ -260,52 +244,17 @@ class RunningPiece:
         healed = kinds.count(HEALED, self._first)
         return self.limits.room(len(token_ids), healed + self.text.num_healing(token_ids, following))
 
-    def make_masks(self) -> None:
-        """Compute the masks of the next draws, those behind draft tokens included."""
-        _ = self.mask.words
-        if self.draft is not None:
-            self.draft.make_masks()
-
-    # -- what a rewind, a fork and a roll-back change ------------------------------------------------------------------
-
-    def cut(self, length: int) -> None:
-        """Note that only the first `length` tokens of the row remain."""
-        self.drafted &= (1 << length - self.text.start) - 1
-        if self.draft is not None:
-            self.draft.cut(length)
-        if self.negative is not None:
-            self.negative.rewind()
-
-    def fork(self, row: GuidedSequence) -> RunningPiece:
-        """Return the same for `row`, a fork of the row."""
-        other = shallow_copy(self)
-        other.policies = self.policies.fork()
-        other.draft = None if self.draft is None else self.draft.fork()
-        other.negative = None if self.negative is None else self.negative.fork(row)
-        return other
-
-    @classmethod
-    def restored(cls, saved: SavedPiece) -> RunningPiece:
-        """Return a piece as it was saved, any number of times."""
-        piece = with_attributes(cls, saved[0])
-        piece.policies = PolicyStates.restored(saved[1])
-        if piece.draft is not None:
-            piece.draft.forget()
-        if piece.negative is not None:
-            piece.negative.restore()
-        return piece
-
-    def record(self) -> WrittenPiece:
-        """Return what is needed to resume the piece."""
+    def record(self, policies: PolicyStates) -> WrittenPiece:
+        """Return what is needed to resume the piece, with the states of its policies."""
         return WrittenPiece(
             self.text.start,
             source=self.spec.source,
-            retries=self.policies.retries,
-            rejections=self.policies.rejections,
-            policy_retries=self.policies.retries_of_each,
+            retries=policies.retries,
+            rejections=policies.rejections,
+            policy_retries=policies.retries_of_each,
             options=self.spec.options,
             owed=tuple(self.owed),
-            exclusions=self.policies.exclusions,
+            exclusions=policies.exclusions,
             stop=self.stop,
             healed=len(self.text.healed),
             thoughts=self.thoughts,

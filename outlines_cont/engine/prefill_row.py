@@ -33,7 +33,7 @@ class PrefillRow(Row):
         source.check_pinned(kept, f"token {kept} would be fed again, for logits")
         held = replace(source, kv=source.kv[:kept] if source.kv is not None and kept else None)
         super().__init__(held, model, Piece(sampler=greedy(), limits=RowLimits.of(model, ())), counts=counts)
-        self.tokens = self.tokens.at(indices[-1] + 1)
+        self.tokens = self.tokens.cut(indices[-1] + 1)
         counts.recomputed_tokens += min(source.cached, len(self.token_ids)) - kept
         self.found: dict[int, torch.Tensor] = {}
         self.num_fed = 0

@@ -1,6 +1,7 @@
-"""`Row`: one running sequence: its tokens, how many of them are in the KV cache, its random stream, and one running piece, which steers it
-(`steering.py`). `append` and `rewind` keep these parts consistent; policies read it as a `RowView`; `chunk` and `wanted` are what it feeds.
-It can be forked, and restored from a checkpoint; `leave` and `snapshot` return it as an immutable `StateRow`.
+"""`Row`: one running sequence. It refers to values, each replaced by its next one: the tokens, the running piece, the policies with their
+states, the next sample, the random stream; and it owns what is fed of them: keys and values, logits, a draft, a negative prompt. `append`
+and `rewind` keep these parts consistent; policies read it as a `RowView`; `chunk` and `wanted` are what it feeds. A checkpoint and a fork
+take the values as they are; `leave` and `snapshot` return the row as an immutable `StateRow`.
 
 A row without a program (`RowProgram`) leaves when its piece has ended; a program decides what follows, in the same batch.
 """
@@ -21,19 +22,23 @@ import torch
 from numpy.typing import NDArray
 
 from outlines_cont.device import upload
-from outlines_cont.engine.drafting.expected import NOTHING_EXPECTED, Expected
+from outlines_cont.engine.drafting.expected import Expected
 from outlines_cont.engine.drafting.lookahead import MAX_TOKENS, Lookahead
+from outlines_cont.engine.drafting.row_draft import RowDraft
 from outlines_cont.engine.drawing.drawing import Draw, DrawInput
+from outlines_cont.engine.fed_tokens import FedSequence, FedTokens
 from outlines_cont.engine.guidance import NegativeSequence, guided_logits
-from outlines_cont.engine.piece import Piece, RowStatus, RunningPiece, SavedPiece
-from outlines_cont.engine.row_tokens import FedSequence, FedTokens, RowTokens
+from outlines_cont.engine.piece import Piece, RowStatus, RunningPiece, Sample
+from outlines_cont.engine.track import Top, Track
 from outlines_cont.errors import DeadEnd, InvalidLogits
-from outlines_cont.immutable import with_attributes
+from outlines_cont.immutable import changed
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.row import RowKV
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import LazyTokenSet, TokenSet
-from outlines_cont.policies.healing import NO_HEALING, Healing, PieceText
+from outlines_cont.policies.healing import NO_HEALING, Healing, PieceText, TextPosition
+from outlines_cont.policies.policy import Policy
+from outlines_cont.policies.policy_states import PolicyStates
 from outlines_cont.policies.slow_work import SlowWork, TooLong, bounded
 from outlines_cont.sampling.kernels import TokenCounts
 from outlines_cont.state.row import FORCED, GENERATED, HEALED, WRITTEN, StateRow, WrittenPiece
@@ -86,6 +91,11 @@ class Row(FedSequence):
         stream: its random numbers.
         tokens: its tokens.
         piece: what it is writing.
+        policies: what steers it, with the states after the last token.
+        decider: the index of the policy whose branch was taken last; None if none was.
+        sample: how the next token is drawn.
+        draft: its speculative decoding, if there is any.
+        negative: its negative prompt, if it is guided.
         program: what decides what follows a piece; None if the row ends with it.
         status: what it does in this step.
         slow: what a thread computes for it outside of steps, for which it waits; None for nothing.
@@ -93,6 +103,11 @@ class Row(FedSequence):
     """
 
     piece: RunningPiece
+    policies: PolicyStates
+    decider: int | None
+    sample: Sample
+    draft: RowDraft | None
+    negative: NegativeSequence | None
     draws_next = True
     """Whether all that it wants of a forward is the next token."""
 
@@ -113,7 +128,7 @@ class Row(FedSequence):
         self.counts = counts
         self.num_reused = source.cached
         self.stream = source.stream.open()
-        self.tokens = RowTokens(source)
+        self.tokens = Track(source)
         self.program: RowProgram | None = None
         self.status = RowStatus.WAITING
         self.slow: SlowWork | None = None
@@ -128,9 +143,8 @@ class Row(FedSequence):
 
         Nothing is fed again. Forced tokens that are not scored yet are scored when the next are fed.
         """
-        num_common, self.tokens = self.tokens.num_common, RowTokens(source)
+        self.tokens = Track(source).changed(num_common=self.tokens.num_common)
         self.source, self.stream = replace(source, kv=self.source.kv, logits=None), source.stream.open()
-        self.tokens.num_common = num_common
         self.feed.settle()
         self.begin(piece, **given)
 
@@ -162,19 +176,26 @@ class Row(FedSequence):
             raise self.error
         given = self._as_given(piece, resume=resume) if healing.count or resume else None
         removed = self._remove(healing)
-        first = len(self.tokens.ids) if start is None else start
+        first = self.length if start is None else start
         written = (self.source.piece if resume else None) or WrittenPiece(first)
         text_bytes = self.model.tokenizer.text_bytes
         healed = text_bytes(self.tokens.ids[written.start :])[: written.healed] if resume else text_bytes(removed)
         text = PieceText(healed, written.start, self.model.tokenizer)
-        self.piece = RunningPiece(piece, written, text, len(self.tokens.ids), ends_row=ends_row)
-        self.piece.given, self.piece.reused = given, self.cached
-        self.status = RowStatus.WAITING
-        self.feed.kept.num_places = max((policy.horizon for policy in piece.policies), default=piece.horizon)
-        self.guarded(self.piece.policies.start, piece.policies, self)
+        begun = RunningPiece(piece, written, text, self.length, ends_row=ends_row)
+        self.piece = changed(begun, given=given, reused=self.cached)
+        self.status, self.sample, self.decider = RowStatus.WAITING, Sample(), None
+        self.draft = None if piece.drafter is None else RowDraft(piece.drafter)
+        self.negative = None
+        self.feed.kept.num_places = self.piece.horizon
+        self.policies = PolicyStates(written)
+        self.guarded(self._begin_policies, piece.policies)
         if guidance is not None:
-            negative, scale = guidance
-            self.piece.guide(NegativeSequence(negative, self, self.feed.kept.num_places, scale))
+            prompt, scale = guidance
+            self.negative = NegativeSequence(prompt, self, self.piece.horizon, scale)
+            self.piece = self.piece.guided_by(prompt)
+
+    def _begin_policies(self, policies: Sequence[Policy[Any]]) -> None:
+        self.policies = self.policies.begun(policies, self)
 
     def _as_given(self, piece: Piece, *, resume: bool) -> StateRow:
         """Return the row as it is before a piece that is healed, or resumed, without keys and values if it was written to."""
@@ -191,27 +212,27 @@ class Row(FedSequence):
         """Remove the tokens that healing respells; they are expected again. Return them."""
         if not healing.count:
             return []
-        first = len(self.tokens.ids) - healing.count
+        first = self.length - healing.count
         removed = self.tokens.ids[first:]
         # A cache that cannot be cut would have to be recomputed if another token followed.
         behind = () if self.model.is_recurrent else tuple(removed)
         num_fed = max(self.cached - first, 0) if behind else 0
         expected = Expected(behind, num_fed, healing.logits)
         self.feed = FedTokens(min(self.cached, first), healing.logits.get(first), self.counts, expected)
-        self.tokens.reopen(first)
+        self.tokens = self.tokens.reopened(first)
         return removed
 
     # -- what policies, programs and searches read ---------------------------------------------------------------------
 
     @property
     def token_ids(self) -> list[int]:
-        """All ids, prompt included, as policies, programs and streams read them; the engine reads `tokens.ids`."""
+        """All ids, prompt included. Not to be changed."""
         return self.tokens.ids
 
     @property
     def length(self) -> int:
         """The number of tokens."""
-        return len(self.tokens.ids)
+        return self.tokens.length
 
     @property
     def healed(self) -> bytes:
@@ -243,21 +264,21 @@ class Row(FedSequence):
 
     def sampling_logprob(self, index: int) -> float:
         """Return the log-probability with which the token at `index` was drawn; 0 if it was not drawn."""
-        return self.tokens.sampling_logprobs[index]
+        return self.tokens.sampling_logprob(index)
 
     @property
     def is_random(self) -> bool:
         """Whether tokens are drawn at random, so that a retry may give another token by itself."""
-        return self.piece.drawing(self.piece.temperature).needs_random
+        return (self.sample.drawing or self.piece.spec.drawing()).needs_random
 
     def excluded(self, index: int) -> frozenset[int]:
         """Return the ids that may not be drawn again at `index`."""
-        exclusion = self.piece.policies.exclusions.at(index)
+        exclusion = self.policies.exclusions.at(index)
         return exclusion.excluded | exclusion.avoided if exclusion is not None else frozenset()
 
     def logits_before(self, index: int) -> torch.Tensor | None:
         """Return (V,) logits before the token at `index`, guided if the row is; None if they are not kept."""
-        own, guide = self.feed.kept.whole(index), self.piece.negative
+        own, guide = self.feed.kept.whole(index), self.negative
         if own is None or guide is None:
             return own
         negative = guide.logits_before(index)
@@ -268,24 +289,31 @@ class Row(FedSequence):
         return self.stream.decision(*key)
 
     @property
+    def deciding_policy(self) -> Policy[Any] | None:
+        """The policy whose branch was taken last."""
+        return None if self.decider is None else self.policies.policies[self.decider]
+
+    @property
     def retries(self) -> int:
         """How often the piece was rewound because a policy refused its tokens."""
-        return self.piece.policies.retries
+        return self.policies.retries
 
     @property
     def rejections(self) -> int:
         """How often of these no token was excluded."""
-        return self.piece.policies.rejections
+        return self.policies.rejections
 
     def counts_for(self, *, follows_surprise: bool) -> TokenCounts:
-        """Return the token counts of the row; see `RowTokens.counts`."""
-        return self.tokens.counts(follows_surprise=follows_surprise)
+        """Return the token counts of the row; `follows_surprise`: for a warper that depends on the surprisal of drawn tokens."""
+        if follows_surprise:
+            self.tokens = self.tokens.following_surprise()
+        return self.tokens.counts
 
     def search_score(self, draw: Draw | None = None) -> float:
         """Return the score of the row in a search, with one more token or end; forced tokens that were not fed yet count 0."""
         if draw is None:
             return self.tokens.search_score(0.0, 0)
-        exits = self.piece.exits
+        exits = self.sample.exits
         is_end = draw.token_id in self.piece.limits.end_ids or (
             exits is not None and exits.of(draw.token_id) is not None
         )
@@ -300,19 +328,35 @@ class Row(FedSequence):
     def excerpt(self) -> str:
         """The end of the row, for errors: the number of its tokens, its last characters, and what its policies require next."""
         tail = self.model.tokenizer.decode(self.tokens.ids[-_TAIL_TOKENS:])
-        wishes = "".join(f"; next: {wish}" for wish in self.piece.policies.wishes(self))
-        return f"{len(self.tokens.ids)} tokens (...{tail!r}{wishes})"
+        wishes = "".join(f"; next: {wish}" for wish in self.policies.wishes(self))
+        return f"{self.length} tokens (...{tail!r}{wishes})"
 
     # -- what streams read ---------------------------------------------------------------------------------------------
 
     def hold(self) -> None:
         """Stream the row: text that is final after a step is never rewound from now on."""
-        self.piece.text = self.piece.text.with_final(self.piece.text.begin)
+        self._hold_until(self.piece.text.begin)
+
+    def hold_final(self) -> None:
+        """Note what a stream may have shown since the last step."""
+        self._hold_until(self.final_until)
+
+    def _hold_until(self, position: TextPosition) -> None:
+        self.piece = changed(self.piece, text=self.piece.text.with_final(position))
+
+    @property
+    def final_until(self) -> TextPosition:
+        """The position up to which the text is final."""
+        return self.piece.text.final_until(self.tokens.ids, 0 if self.has_ended else self.policies.held_bytes)
+
+    def mark_length(self, length: int) -> None:
+        """Forget how short the row was before now; `Track.low_water` is `length`."""
+        self.tokens = self.tokens.changed(low_water=length)
 
     @property
     def num_scored(self) -> int:
         """The index of the first token whose log-probability is not known yet; the number of tokens, if all are."""
-        return len(self.tokens.ids) if self.is_over else self.tokens.num_scored
+        return self.length if self.is_over else self.tokens.num_scored
 
     @property
     def has_ended(self) -> bool:
@@ -343,7 +387,7 @@ class Row(FedSequence):
     def refuse(self, error: Exception) -> None:
         """Tell the program of an error in the piece, or fail with it."""
         if self.program is not None and self.program.takes(self, error):
-            self.piece.error = error
+            self.piece = changed(self.piece, error=error)
             self.end("error")
         else:
             self.fail(error)
@@ -361,14 +405,14 @@ class Row(FedSequence):
     def awaits_forward(self) -> bool:
         """Whether the row is sampling or scoring, and has tokens to feed for it."""
         if self.status is RowStatus.SAMPLING:
-            return self.num_pending > 0 or (self.piece.negative is not None and self.piece.negative.num_pending > 0)
+            return self.num_pending > 0 or (self.negative is not None and self.negative.num_pending > 0)
         return self.status is RowStatus.SCORING and self.num_pending > 0
 
     @property
     def num_pending(self) -> int:
         """How many tokens are to be fed in this step, expected ones included."""
         if self.feeds_all:
-            pending = len(self.tokens.ids) - self.feed.cached
+            pending = self.tokens.length - self.feed.cached
             return pending and pending + self.feed.expected.num_pending
         last = self.tokens.unscored[-1] if self.status is RowStatus.SCORING and self.tokens.unscored else 0
         return max(last - self.cached, 0)
@@ -387,7 +431,7 @@ class Row(FedSequence):
         if self.status is RowStatus.SAMPLING or self.feeds_all:
             # With kept logits a rewind by a policy needs no forward.
             cached = self.feed.cached
-            end = len(self.tokens.ids) - 1 - cached
+            end = self.tokens.length - 1 - cached
             first = end and max(self.piece.text.start - 1 - cached, end - self.feed.kept.num_places, 0)
             last = _FIRST if chunk_size == 1 and not first else range(first, chunk_size)
         return self._scoring(chunk_size, last) if self.tokens.unscored else last
@@ -399,13 +443,14 @@ class Row(FedSequence):
 
     def score(self, logprobs: Sequence[float]) -> None:
         """Set the log-probabilities of the first unscored tokens."""
-        if not self.tokens.score(logprobs):
+        self.tokens = self.tokens.scored(logprobs)
+        if not all(map(math.isfinite, logprobs)):
             self.guarded(lambda: self.fail(invalid_logits(self.excerpt)))  # policies describe the excerpt
 
     @property
     def num_reusable(self) -> int:
         """How many of the first tokens other rows may have fed: all before the first after which the row needs logits."""
-        return min([len(self.tokens.ids) - 1, *(index - 1 for index in self.tokens.unscored[:1])])
+        return min([self.length - 1, *(index - 1 for index in self.tokens.unscored[:1])])
 
     @property
     def source_cached(self) -> int:
@@ -417,7 +462,7 @@ class Row(FedSequence):
         count = len(kv) - self.cached
         self.base_kv = kv
         self.feed.cached += count
-        self.piece.reused = self.cached
+        self.piece = changed(self.piece, reused=self.cached)
         self.num_reused += count
         self.counts.reused_tokens += count
 
@@ -433,51 +478,52 @@ class Row(FedSequence):
     def is_ready(self) -> bool:
         """Whether a token can be drawn: all pending tokens are fed, those of the negative prompt included."""
         feed = self.feed
-        if self.status is not RowStatus.SAMPLING or feed.logits is None or feed.cached != len(self.tokens.ids):
+        if self.status is not RowStatus.SAMPLING or feed.logits is None or feed.cached != self.tokens.length:
             return False
         if self.slow is not None:
             return False
-        return self.piece.negative is None or self.piece.negative.is_ready
+        return self.negative is None or self.negative.is_ready
 
     def make_masks(self) -> None:
         """Compute lazy masks that were not computed during the forward; an error of a policy is that of the row.
 
         The row waits for one that takes too long for a step.
         """
-        if isinstance(self.piece.mask, LazyTokenSet) and self.is_ready:
+        if isinstance(self.sample.mask, LazyTokenSet) and self.is_ready:
             started = perf_counter()
             self.guarded(self._make_masks)
             self.counts.mask_seconds += perf_counter() - started
-        if self.piece.draft is not None:
-            self.piece.draft.masks = []
+        if self.draft is not None:
+            self.draft.masks = []
 
     def _make_masks(self) -> None:
+        act = partial(_make_masks, self.sample.mask, self.draft)
         try:
             with bounded():
-                self.piece.make_masks()
+                act()
         except TooLong:
-            self.slow = SlowWork(self.piece.make_masks, self.job)
+            self.slow = SlowWork(act, self.job)
 
     @property
     def next_masks(self) -> list[TokenSet]:
         """The masks of the draws after the next forward: that of the row, and those behind draft tokens."""
         if self.status is not RowStatus.SAMPLING:
             return []
-        return [self.piece.mask] if self.piece.draft is None else [self.piece.mask, *self.piece.draft.masks]
+        return [self.sample.mask] if self.draft is None else [self.sample.mask, *self.draft.masks]
 
     @property
     def draw_input(self) -> DrawInput:
         """The input of the next draw. A greedy row takes no random number from its stream."""
-        piece = self.piece
+        drawing = self.sample.drawing
         assert self.feed.logits is not None
-        drawing = piece.next_drawing or piece.find_drawing()
+        assert drawing is not None
         uniform = self.stream.peek() if drawing.needs_random else None
-        return DrawInput(len(self.tokens.ids), self.feed.logits, piece.mask, drawing, uniform)
+        return DrawInput(self.length, self.feed.logits, self.sample.mask, drawing, uniform)
 
     def fails(self, logprob: float, sampling_logprob: float) -> bool:
         """Fail the row if its draw is not finite; return whether it has failed."""
         if not math.isfinite(logprob) or not math.isfinite(sampling_logprob):
-            error = _draw_error(self.excerpt, self.logits, self.piece.negative is not None, sampling_logprob)
+            error = _draw_error(self.excerpt, self.logits, self.negative is not None, sampling_logprob)
             if error is not None:
                 self.fail(error)
         return self.error is not None
@@ -487,33 +533,33 @@ class Row(FedSequence):
     @property
     def can_draft(self) -> bool:
         """Whether draft tokens can be fed behind the pending tokens."""
-        if self.piece.draft is None or self.piece.draft.is_off or self.feed.expected.token_ids:
+        if self.draft is None or self.draft.is_off or self.feed.expected.token_ids:
             return False
-        return self.status is RowStatus.SAMPLING and self.cached < len(self.tokens.ids)
+        return self.status is RowStatus.SAMPLING and self.cached < self.length
 
     @property
     def has_hint(self) -> bool:
         """Whether a policy hints at the next token; see `Policy.hint`."""
-        return self.piece.policies.has_hint(self)
+        return bool(self.policies.hints(self))
 
     def lookahead(self, *, takes_hints: bool) -> Lookahead:
         """Return a draft that has only the hints of policies. It leaves room for the token that is drawn after it."""
-        piece, room = self.piece, self.room()
+        sample, room = self.sample, self.room()
         return Lookahead(
             self,
-            piece.policies.states,
-            piece.mask,
-            piece.sequences,
-            eos=piece.limits.eos,
+            self.policies,
+            sample.mask,
+            sample.sequences,
+            eos=self.piece.limits.eos,
             room=MAX_TOKENS if room is None else room - 1,
             vocab_size=self.model.vocab_size,
-            temperature=piece.temperature,
+            temperature=sample.temperature,
             takes_hints=takes_hints,
         )
 
     def count_draft(self, name: str, number: int = 1) -> None:
         """Add to a counter of speculative decoding, that of the row and that of the model."""
-        for counts in (self.counts,) if self.piece.draft is None else (self.counts, self.piece.draft.counts):
+        for counts in (self.counts,) if self.draft is None else (self.counts, self.draft.counts):
             setattr(counts, name, getattr(counts, name) + number)
 
     # -- append and rewind ---------------------------------------------------------------------------------------------
@@ -528,40 +574,36 @@ class Row(FedSequence):
         limits = self.piece.limits
         if limits.max_written is not None:
             return self.room() == 0
-        return limits.max_length is not None and len(self.tokens.ids) >= limits.max_length
+        return limits.max_length is not None and self.tokens.length >= limits.max_length
 
     @property
     def is_short(self) -> bool:
         """Whether the piece has fewer tokens than it must have before it ends; healed ones do not count."""
         num_healed = self.tokens.kinds.count(HEALED, self.piece_start)
-        return len(self.tokens.ids) - num_healed < self.piece.limits.min_length
+        return self.length - num_healed < self.piece.limits.min_length
 
     def need_logits(self, mask: TokenSet) -> None:
         """Ensure that tokens are pending, or the logits at the end are known for a mask."""
-        if self.feed.cached >= len(self.tokens.ids):
-            self.feed.need_logits(len(self.tokens.ids), mask)
+        if self.feed.cached >= self.length:
+            self.feed.need_logits(self.length, mask)
             self._check_pinned()
-        if self.piece.negative is not None:
-            self.piece.negative.need_logits(mask)
+        if self.negative is not None:
+            self.negative.need_logits(mask)
 
-    def append(self, token_id: int, kind: bytes, logprob: float, sampling_logprob: float) -> None:
+    def append(self, token_id: int, kind: bytes, logprob: float, sampling_logprob: float, top: Top = ()) -> None:
         """Append a token; `logprob` is NaN if it is to be scored."""
-        piece, is_drawn = self.piece, kind == GENERATED
+        text, is_drawn = self.piece.text, kind == GENERATED
         if self.program is not None:
             self.program.appending(self)
-        if piece.text.healed and kind in WRITTEN and piece.text.num_healing(self.tokens.ids, [token_id]):
+        if text.healed and kind in WRITTEN and text.num_healing(self.tokens.ids, [token_id]):
             kind = HEALED
-        for state in piece.policies.states:
-            if state.ahead:
-                state.append(token_id)
-            else:
-                state.stack.append(state.policy.advance(state.stack[-1], token_id))
-        self.tokens.append(token_id, kind, logprob, sampling_logprob)
+        self.policies = self.policies.advanced(token_id)
+        self.tokens = self.tokens.append(token_id, kind, logprob, sampling_logprob, top)
         is_fed = self.feed.expected.token_ids and self._append_expected(token_id, is_drawn=is_drawn)
-        if piece.draft is not None and not is_fed:
-            piece.draft.forget_draws()
-        if piece.negative is not None:
-            piece.negative.append(token_id)
+        if self.draft is not None and not is_fed:
+            self.draft.forget_draws()
+        if self.negative is not None:
+            self.negative.append(token_id)
         if self.program is not None:
             self.program.appended(self, token_id)
 
@@ -570,10 +612,11 @@ class Row(FedSequence):
         before = self.feed.expected
         is_fed = self.feed.append(token_id, is_drawn=is_drawn)
         if before.is_draft and is_drawn and before.num_fed:
-            if self.piece.draft is not None:
-                self.piece.draft.note(before.kinds[0], is_fed)
+            if self.draft is not None:
+                self.draft.note(before.kinds[0], is_fed)
             if is_fed:
-                self.piece.drafted |= 1 << len(self.tokens.ids) - 1 - self.piece_start
+                place = 1 << self.length - 1 - self.piece_start
+                self.piece = changed(self.piece, drafted=self.piece.drafted | place)
                 self.count_draft("accepted_tokens")
         return is_fed
 
@@ -581,7 +624,7 @@ class Row(FedSequence):
         """Append tokens that were not sampled: forced ones, which are scored, or given ones. The caller looks to the context."""
         logprobs = [0.0] * len(token_ids)
         if kind == FORCED:
-            self.feed.need_logits(len(self.tokens.ids), TokenSet.of(token_ids[:1]))
+            self.feed.need_logits(self.length, TokenSet.of(token_ids[:1]))
             self._check_pinned()
             self.counts.forced_tokens += len(token_ids)
             logprobs = self._forced_logprobs(token_ids)
@@ -590,42 +633,51 @@ class Row(FedSequence):
 
     def _forced_logprobs(self, token_ids: Sequence[int]) -> list[float]:
         """Return the log-probabilities of tokens that are known before they are fed; NaN, to be scored, for the others."""
-        start, logits = len(self.tokens.ids), []
+        start, logits = self.length, []
         if self.cached == start and self.logits is not None:
             logits = [self.logits, *self.feed.expected.logits_behind(start, token_ids[:-1])]
         known = [float(one.log_softmax(0)[token_id]) for token_id, one in zip(token_ids, logits, strict=False)]
-        self.tokens.unscored = [*self.tokens.unscored, *range(start + len(known), start + len(token_ids))]
+        unscored = (*self.tokens.unscored, *range(start + len(known), start + len(token_ids)))
+        self.tokens = self.tokens.changed(unscored=unscored)
         if not all(map(math.isfinite, known if self.feed.is_drafted else known[1:])):
             self.fail(invalid_logits(self.excerpt))
         return known + [math.nan] * (len(token_ids) - len(known))
 
     def rewind(self, count: int) -> None:
         """Remove the last `count` tokens."""
-        length = len(self.tokens.ids) - count
+        length = self.length - count
         if length < self.piece_start:
             raise ValueError(
-                f"expected a policy to rewind at most {len(self.tokens.ids) - self.piece_start} tokens, those of the piece, got {count}"
+                f"expected a policy to rewind at most {self.length - self.piece_start} tokens, those of the piece, got {count}"
             )
-        self.piece.policies.rewind(count, self)
-        self.piece.owed = []
+        self.policies = self.policies.rewound(count, self, self.decider)
         if self.program is not None:
             self.program.rewinding(self, count)
-        self.tokens.rewind(length)
+        self.piece = changed(self.piece, owed=(), drafted=self.piece.drafted & (1 << length - self.piece_start) - 1)
+        self.tokens = self.tokens.cut(length)
         self.feed.rewind(length)
-        self.piece.cut(length)
+        if self.draft is not None:
+            self.draft.cut(length)
+        if self.negative is not None:
+            self.negative.rewind()
         self.counts.rewound_tokens += count
 
     # -- ends ----------------------------------------------------------------------------------------------------------
 
     def fail(self, error: Exception) -> None:
         """End the row with an error."""
-        self.error, self.piece.ends_row = error, True
+        self.error, self.piece = error, changed(self.piece, ends_row=True)
         self.end("error")
 
-    def end(self, reason: str) -> None:
-        """End the piece, and the row if it is the last."""
-        self.piece.finish_reason = reason
+    def end(self, reason: str, stop: str | int | None = None) -> None:
+        """End the piece, and the row if it is the last; `stop` is the stop text or stop token that has ended it."""
+        self.piece = changed(self.piece, finish_reason=reason, stop=self.piece.stop if stop is None else stop)
         self.status = RowStatus.LEAVING if self.piece.ends_row else RowStatus.WAITING
+
+    def owe(self, token_ids: Sequence[int]) -> None:
+        """Note the forced tokens that a limit has cut off, which are first when the piece is resumed."""
+        if token_ids or self.piece.owed:
+            self.piece = changed(self.piece, owed=tuple(token_ids))
 
     def leave_when_scored(self) -> None:
         """Let a row that has ended leave, if its forced tokens are scored, or need not be."""
@@ -638,56 +690,32 @@ class Row(FedSequence):
     def checkpoint(self) -> Callable[[], None]:
         """Return a function that restores the row, any number of times; see `Checkpoint`.
 
-        Only the keys and values of the source are restored; the others are fed again.
-
-        Cost: 3 us and more for every policy, at any length.
+        Only the keys and values of the source are restored; the others are fed again. Cost: 1 us, at any length.
         """
-        tokens, piece, feed = self.tokens, self.piece, self.feed.__dict__.copy()
-        if feed["logits"] is not self.source.logits:
-            feed["logits"] = None  # released with the next ones
-        return partial(
-            self._undo,
-            self.__dict__.copy(),
-            tokens.__dict__.copy(),
-            feed,
-            (piece.__dict__.copy(), piece.policies.checkpoint()),
-            None if self.program is None else copy(self.program),
-            len(tokens.ids),
-            self.stream.drawn,
-        )
+        return partial(self._restore, vars(self).copy(), copy(self.program))
 
-    def _undo(
-        self,
-        attributes: dict[str, Any],
-        tokens: dict[str, Any],
-        feed: dict[str, Any],
-        piece: SavedPiece,
-        program: RowProgram | None,
-        length: int,
-        drawn: int,
-    ) -> None:
-        vars(self).update(attributes)
-        self.tokens = with_attributes(RowTokens, tokens).at(length)
-        self.feed, self.piece = with_attributes(FedTokens, feed).without_kept(), RunningPiece.restored(piece)
-        self.program = None if program is None else copy(program)
-        self.slow = None
-        self.stream = self.stream.at(drawn)
-        if self.feed.expected.is_draft:
-            self.feed.expected = NOTHING_EXPECTED
-        self.lose(self.source_cached)
-        if self.cached < length:
-            self.feed.logits = None
+    def _restore(self, values: dict[str, Any], program: RowProgram | None) -> None:
+        num_held = self.feed.held
+        vars(self).update(values)
+        self.program, self.slow = copy(program), None
+        is_given = self.length == self.tokens.num_common == len(self.source.token_ids)
+        cached = min(self.source_cached, self.length)
+        self.counts.recomputed_tokens += max(num_held - cached, 0)
+        self.feed = FedTokens(cached, self.source.logits if is_given and cached == self.length else None, self.counts)
+        self.feed.kept.num_places = self.piece.horizon
+        if self.draft is not None:
+            self.draft.forget()
+        if self.negative is not None:
+            self.negative.restore()
         if self.status is RowStatus.SAMPLING:
-            self.need_logits(self.piece.mask)
+            self.need_logits(self.sample.mask)
 
     def fork(self) -> Self:
         """Return a second row that continues independently from here; its random numbers are the same."""
         fork = copy(self)
-        fork.stream = self.stream.close().open()
-        fork.tokens, fork.feed = self.tokens.fork(), self.feed.fork()
-        fork.piece = self.piece.fork(fork)
-        fork.program = None if self.program is None else copy(self.program)
-        fork.slow = None
+        fork.feed, fork.program, fork.slow = self.feed.fork(), copy(self.program), None
+        fork.draft = None if self.draft is None else self.draft.fork()
+        fork.negative = None if self.negative is None else self.negative.fork(fork)
         return fork
 
     def split(self, count: int) -> list[Self]:
@@ -727,8 +755,8 @@ class Row(FedSequence):
             kv = given.kv if given.kv is not None or kv is None else kv[: self.piece_start]
             piece, stream = given.piece, given.stream  # what has tried to respell it begins again
         else:
-            piece, stream = self.piece.record(), self.stream.close()
-            is_known = feed.is_ready(len(self.tokens)) and not feed.is_partial
+            piece, stream = self.piece.record(self.policies), self.stream.close()
+            is_known = feed.is_ready(self.length) and not feed.is_partial
             # A copy, to release the logits of the other rows of the step.
             logits = feed.logits.clone() if is_known and feed.logits is not None else None
             row = self.tokens.written_to(self.source, has_failed=self.error is not None)
@@ -756,6 +784,13 @@ _DEAD_END = (
     "every token that the constraint allows after {} has probability zero in the model. "
     "The model itself masks tokens that the text needs; loosen the constraint, or use another model."
 )
+
+
+def _make_masks(mask: TokenSet, draft: RowDraft | None) -> None:
+    """Compute the masks of the next draws, those behind draft tokens included."""
+    _ = mask.words
+    if draft is not None:
+        draft.make_masks()
 
 
 def invalid_logits(excerpt: str) -> InvalidLogits:

@@ -53,7 +53,7 @@ class RunningBatch:
     @property
     def sequences(self) -> list[Row | NegativeSequence]:
         """The rows, then the negative sequences."""
-        return [*self.rows, *(row.piece.negative for row in self.rows if row.piece.negative is not None)]
+        return [*self.rows, *(row.negative for row in self.rows if row.negative is not None)]
 
     @property
     def is_prefilling(self) -> bool:
@@ -120,12 +120,12 @@ class RunningBatch:
         """Do the same for rows of which each has one token to feed, its last; None, and nothing is done, where there are others."""
         kv, token_ids = self._kv, list[int]()
         for row in self.rows:
-            feed, ids = row.feed, row.tokens.ids
-            if row.status is not RowStatus.SAMPLING or feed.cached != len(ids) - 1 or not row.draws_next:
+            feed, tokens = row.feed, row.tokens
+            if row.status is not RowStatus.SAMPLING or feed.cached != tokens.length - 1 or not row.draws_next:
                 return None
-            if feed.expected.token_ids or row.tokens.unscored or row.piece.negative is not None:
+            if feed.expected.token_ids or tokens.unscored or row.negative is not None:
                 return None
-            token_ids.append(ids[-1])
+            token_ids.append(tokens.ids[-1])
         if not isinstance(kv, KVBatch) or (lengths := kv.lengths) != [row.feed.cached for row in self.rows]:
             return None
         logits = kv.feed_next(token_ids, lengths)
@@ -218,7 +218,7 @@ class RunningBatch:
 
     def _keep(self, sources: Sequence[int], rows: Sequence[Row]) -> None:
         """Replace the rows by `rows`, each with the keys and values of the one at its index in `sources`."""
-        guided = [i for i, row in enumerate(self.rows) if row.piece.negative is not None]
+        guided = [i for i, row in enumerate(self.rows) if row.negative is not None]
         sources = [*sources, *(len(self.rows) + guided.index(i) for i in sources if i in guided)]
         self.rows = list(rows)
         if self._kv is None or not rows:

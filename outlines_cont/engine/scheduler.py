@@ -88,7 +88,7 @@ class Reuse:
         groups: dict[int, list[Row]] = {}
         for row in admitted:
             is_leader = row in self._leaders and not row.job.is_joint
-            length = (len(row.tokens.ids) - row.cached).bit_length() if is_leader else 0
+            length = (row.length - row.cached).bit_length() if is_leader else 0
             groups.setdefault(length, []).append(row)
         return list(groups.values())
 
@@ -112,7 +112,7 @@ class Reuse:
         source: _Running | None = None
         leader: Row | None = None
         for other, batch in reversed(others):  # the last first, which share with those before them already
-            reach = len(other.token_ids) if batch is None or other.awaits_forward else other.cached
+            reach = other.length if batch is None or other.awaits_forward else other.cached
             # A longer prefix has the same token at index `now`.
             if now >= most or reach <= now or other.tokens.ids[now] != row.tokens.ids[now]:
                 continue
@@ -244,9 +244,7 @@ class Scheduler:
     def _limit(self) -> int:
         """The most rows that may run now."""
         limit = min(self.max_rows, self.max_batch_tokens)
-        if limit > self.max_batch_tokens // 2 and any(
-            row.piece.negative is not None for row in (*self.waiting, *self.rows)
-        ):
+        if limit > self.max_batch_tokens // 2 and any(row.negative is not None for row in (*self.waiting, *self.rows)):
             limit = max(self.max_batch_tokens // 2, 1)  # a guided row is two sequences
         return limit if self.room is None else min(limit, self.room)
 

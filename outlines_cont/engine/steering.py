@@ -15,12 +15,15 @@ from time import perf_counter
 
 import torch
 
-from outlines_cont.engine.piece import Piece, RowStatus
+from outlines_cont.engine.backtracking import backtrack, exclude_exit, retry_earlier
+from outlines_cont.engine.piece import Piece, RowStatus, Sample
 from outlines_cont.engine.row import Row, RowProgram
-from outlines_cont.engine.row_tokens import Top
+from outlines_cont.engine.track import Top
 from outlines_cont.errors import DeadEnd, UnsupportedBranch
+from outlines_cont.immutable import changed
 from outlines_cont.models.tokenizer.special_names import encode_bytes_inside
 from outlines_cont.policies.branch import Branch, Exit, Exits, TokenSet
+from outlines_cont.policies.compose import row_ahead
 from outlines_cont.policies.slow_work import SlowWork, TooLong, bounded
 from outlines_cont.state.row import APPENDED, FORCED, GENERATED, StateRow, Thoughts
 from outlines_cont.user_code import user_code_error
@@ -31,9 +34,8 @@ _MAX_BRANCHES = 10_000
 
 def plan(row: Row) -> None:
     """Plan the next step of a row, by its program or its policies; does nothing while it waits for a forward."""
-    piece = row.piece
-    if piece.text.final is not None:  # a stream may have shown it since the last step
-        piece.text = piece.text.with_final(piece.final_until(row.tokens.ids))
+    if row.piece.text.final is not None:
+        row.hold_final()
     if row.status is not RowStatus.WAITING and row.awaits_forward:
         return
     if row.slow is not None and not _is_computed(row, row.slow):
@@ -80,7 +82,7 @@ def follow(row: Row, branch: Branch) -> None:
     """Execute a branch, then those of the policies; an error in one of them is that of the row."""
 
     def act() -> None:
-        if _follow(row, branch) and row.piece.policies.states:
+        if _follow(row, branch) and row.policies.policies:
             _decide(row)
         else:
             row.leave_when_scored()
@@ -116,7 +118,7 @@ def begin_next(
     room = ended.limits.context_room(row.length)
     row.program = None
     if room is not None and room < len(between):
-        ended.ends_row = ends_row
+        row.piece = changed(ended, ends_row=ends_row)
         row.end("length")
         row.leave_when_scored()
         return
@@ -125,7 +127,7 @@ def begin_next(
         row.append_known(between, APPENDED)
     row.feed.settle()
     row.begin(piece, start=start, guidance=guidance, ends_row=ends_row and program is None)
-    row.program, row.piece.thoughts = program, thoughts or ended.thoughts
+    row.program, row.piece = program, changed(row.piece, thoughts=thoughts or ended.thoughts)
     if ended.text.final is not None:  # a stream shows the row
         row.hold()
     follow_policies(row)
@@ -134,31 +136,28 @@ def begin_next(
 def take(row: Row, token_id: int, logprob: float, sampling_logprob: float, top: Top = ()) -> None:
     """Append a sampled token, or end on it, and advance the stream of random numbers; see `Draw`."""
     row.status = RowStatus.WAITING
-    piece = row.piece
+    exits = row.sample.exits
     try:
-        found = None if piece.exits is None else piece.exits.of(token_id)
+        found = None if exits is None else exits.of(token_id)
         if found is not None and not has_room(row, found):
-            row.stream.is_peeked = False  # if the piece is resumed, the same is drawn again
-            row.end("length")
+            row.end("length")  # if the piece is resumed, the same is drawn again
             return
-        drawn, is_drafted = row.stream.drawn, row.feed.is_drafted
-        if row.stream.is_peeked:
-            row.stream.take()
+        stream, is_drafted = row.stream, row.feed.is_drafted
+        if row.is_random:
+            row.stream = stream.after()
         if found is not None and not _leave(row, token_id, found):
-            row.stream, row.status = row.stream.at(drawn), RowStatus.SAMPLING  # the same is drawn again
+            row.stream, row.status = stream, RowStatus.SAMPLING  # the same is drawn again
             return
         row.counts.sampled_tokens += 1
         if is_drafted:
             row.count_draft("saved_forwards")
         if found is not None:
             return
-        if token_id in piece.limits.end_ids:
+        if token_id in row.piece.limits.end_ids:
             _end_on(row, token_id, logprob)
         else:
-            row.append(token_id, GENERATED, logprob, sampling_logprob)
-            if top:
-                row.tokens.tops[-1] = top
-            if piece.sequences:
+            row.append(token_id, GENERATED, logprob, sampling_logprob, top)
+            if row.sample.sequences:
                 _append_sequence(row, token_id)
     except Exception as error:
         row.refuse(error)
@@ -168,24 +167,22 @@ def take(row: Row, token_id: int, logprob: float, sampling_logprob: float, top: 
 
 def _decide(row: Row) -> None:
     """Follow branches until the row samples, waits or has ended."""
-    piece = row.piece
     for _ in range(_MAX_BRANCHES):
-        if piece.finish_reason:
+        if row.piece.finish_reason:
             break
         try:
             branches = _next_branches(row, is_bounded=True)
         except TooLong:
-            row.slow, row.status = SlowWork(partial(piece.policies.branches, row), row.job), RowStatus.WAITING
+            row.slow, row.status = SlowWork(partial(row.policies.branches, row), row.job), RowStatus.WAITING
             return
         if branches and not _follow(row, branches[0]):
             break
     else:
-        decider = piece.policies.decider.policy if piece.policies.decider is not None else None
         raise UnsupportedBranch(
             f"expected policies that sample, wait or stop, but after {_MAX_BRANCHES:,} branches at {row.excerpt} none of them did; "
-            f"{decider!r} has decided last. A policy that appends or backtracks must end after some steps."
+            f"{row.deciding_policy!r} has decided last. A policy that appends or backtracks must end after some steps."
         )
-    if piece.finish_reason:
+    if row.piece.finish_reason:
         row.leave_when_scored()
 
 
@@ -194,27 +191,24 @@ def _next_branches(row: Row, *, is_bounded: bool = False) -> list[Branch]:
 
     With `is_bounded`, raise `TooLong` where that takes too long for a step; see `SlowWork`.
     """
-    piece = row.piece
     started = perf_counter()
     if row.slow is not None:
         slow, row.slow = row.slow, None
-        branches: list[Branch] = slow.take()
+        taken: tuple[list[Branch], int] = slow.take()
+        branches, decider = taken
     elif is_bounded:
         with bounded():
-            branches = piece.policies.branches(row)
+            branches, decider = row.policies.branches(row)
     else:
-        branches = piece.policies.branches(row)
+        branches, decider = row.policies.branches(row)
+    row.decider = decider
     row.counts.mask_seconds += perf_counter() - started
     if not branches:
-        decider = piece.policies.decider
-        assert decider is not None
-        stop = decider.policy.stop(decider.stack[-1])
-        _end_text(row, decider.policy.finish_reason, is_stopped=stop is not None)
-        if row.has_ended:  # no other policy has rewound
-            piece.stop = stop
-    elif piece.owed and not any(branch.is_rewind for branch in branches):
+        stop = row.policies.stop(decider)
+        _end_text(row, row.policies.policies[decider].finish_reason, stop)
+    elif row.piece.owed and not any(branch.is_rewind for branch in branches):
         # The rest of a forced text that a limit has cut, in place of what would be forced now.
-        return [Branch(ff_tokens=[piece.owed])]
+        return [Branch(ff_tokens=[[*row.piece.owed]])]
     return branches
 
 
@@ -223,9 +217,10 @@ def _follow(row: Row, branch: Branch) -> bool:
     is_rewind = branch.is_rewind
     if is_rewind:
         cuts = _cut_by_stop(row, branch)
-        if not row.piece.policies.backtrack(branch, row, row.model.vocab_size):
+        if not backtrack(row, branch, row.model.vocab_size):
             return True
-        row.tokens.cuts += cuts
+        if cuts:
+            row.tokens = row.tokens.changed(cuts=row.tokens.cuts + cuts)
     if branch.sample_mask is not None:
         return _request_sample(row, branch.sample_mask, branch)
     if branch.ff_tokens:
@@ -238,24 +233,22 @@ def _follow(row: Row, branch: Branch) -> bool:
 
 def _cut_by_stop(row: Row, branch: Branch) -> tuple[tuple[int, float, int], ...]:
     """Return what a branch removes because of a stop text: it was drawn, and counts in the score."""
-    decider = row.piece.policies.decider
-    if not branch.backtrack or decider is None or decider.policy.stop(decider.stack[-1]) is None:
+    if not branch.backtrack or row.decider is None or row.policies.stop(row.decider) is None:
         return ()
-    return row.tokens.drawn_from(len(row.tokens.ids) - branch.backtrack)
+    return row.tokens.drawn_from(row.length - branch.backtrack)
 
 
 def _request_sample(row: Row, mask: TokenSet, branch: Branch) -> bool:
     """Sample under a mask in this step; return True if the row was rewound instead, so that the policies are called again."""
-    piece, exits, length = row.piece, branch.exits, len(row.tokens.ids)
-    limits = piece.limits
-    is_short = piece.spec.min_tokens > 0 and row.is_short
+    exits, length, limits = branch.exits, row.tokens.length, row.piece.limits
+    is_short = row.piece.spec.min_tokens > 0 and row.is_short
     if exits is not None:
         mask, exits = _with_exits(row, mask, exits, is_short=is_short)
     sampled = None if is_short else limits.known.get(id(mask))
     if sampled is None:
         sampled = limits.sampled(mask, row.model.vocab_size, is_short=is_short)
     mask = sampled.mask
-    left = piece.policies.left(mask, length) if piece.policies.exclusions.entries else mask
+    left = row.policies.left(mask, length) if row.policies.exclusions.entries else mask
     if not sampled.has_text:
         if not sampled.has_end:
             raise DeadEnd(
@@ -265,16 +258,15 @@ def _request_sample(row: Row, mask: TokenSet, branch: Branch) -> bool:
         if left:
             return _end_text(row, "constraint")
     if left is not mask and not left:
-        piece.policies.retry_earlier(row, "no other token is allowed")
+        retry_earlier(row, "no other token is allowed")
         return True
     if row.is_full:
         row.end("length")
         return False
-    if row.feed.cached >= length or piece.negative is not None:
+    if row.feed.cached >= length or row.negative is not None:
         row.need_logits(left)
-    piece.mask, piece.sequences, piece.exits = left, branch.ff_tokens, exits
-    if branch.temperature != piece.temperature:
-        piece.temperature, piece.next_drawing = branch.temperature, None
+    temperature = branch.temperature
+    row.sample = Sample(left, branch.ff_tokens, temperature, exits, row.piece.spec.drawing(temperature))
     row.status = RowStatus.SAMPLING
     return False
 
@@ -292,18 +284,18 @@ def _with_exits(row: Row, mask: TokenSet, exits: Exits, *, is_short: bool) -> tu
 
 def _append_forced(row: Row, token_ids: list[int], kind: bytes) -> None:
     """Append tokens without sampling, unless the first of them is excluded here."""
-    policies = row.piece.policies
-    exclusion = policies.exclusions.at(len(row.tokens.ids)) if kind == FORCED else None
+    exclusion = row.policies.exclusions.at(row.length) if kind == FORCED else None
     if exclusion is not None and token_ids[0] in exclusion.excluded:
-        policies.retry_earlier(row, "the text that follows is forced")
+        retry_earlier(row, "the text that follows is forced")
     else:
         append_all(row, token_ids, kind)
 
 
 def append_all(row: Row, token_ids: list[int], kind: bytes) -> None:
     """Append tokens without sampling, as many as the limits allow; the rest is appended if the piece is resumed."""
-    room = row.room(token_ids) if kind == FORCED else row.piece.limits.context_room(len(row.tokens.ids))
-    now, row.piece.owed = (token_ids, []) if room is None else (token_ids[:room], token_ids[room:])
+    room = row.room(token_ids) if kind == FORCED else row.piece.limits.context_room(row.length)
+    now, owed = (token_ids, []) if room is None else (token_ids[:room], token_ids[room:])
+    row.owe(owed)
     if now:
         row.append_known(now, kind)
     else:
@@ -312,10 +304,10 @@ def append_all(row: Row, token_ids: list[int], kind: bytes) -> None:
 
 def _append_sequence(row: Row, token_id: int) -> None:
     """Append what follows a drawn token by its branch."""
-    follow = next((ids for ids in row.piece.sequences if ids[0] == token_id), None)
+    follow = next((ids for ids in row.sample.sequences if ids[0] == token_id), None)
     if follow and len(follow) > 1:
-        if row.piece.policies.states and row.room(follow[1:]) == 0:
-            row.piece.owed = follow[1:]  # policies may rewind or stop before the limit ends the piece
+        if row.policies.policies and row.room(follow[1:]) == 0:
+            row.owe(follow[1:])  # policies may rewind or stop before the limit ends the piece
         else:
             append_all(row, follow[1:], FORCED)
 
@@ -346,7 +338,7 @@ def _leave(row: Row, token_id: int, found: Exit) -> bool:
             try:
                 branches = [] if row.has_ended else _next_branches(row, is_bounded=True)
             except TooLong:
-                slow = SlowWork(row.piece.policies.branches_of(row), row.job)
+                slow = SlowWork(partial(row.policies.branches, row_ahead([*row.token_ids], row)), row.job)
                 _take_back(row, start, logits)
                 row.slow = slow
                 return False
@@ -358,7 +350,7 @@ def _leave(row: Row, token_id: int, found: Exit) -> bool:
                 break
         else:
             may_end = _may_end(row, mask)
-            objection = row.piece.policies.at_end(row) if may_end else None
+            objection = _objection(row) if may_end else None
             if may_end and objection is None:
                 _end_on(row, token_id, logprob)
                 return True
@@ -367,13 +359,13 @@ def _leave(row: Row, token_id: int, found: Exit) -> bool:
             _follow(row, branch)
             return True
         _take_back(row, start, logits)
-    row.piece.policies.exclude_exit(start, found)
+    exclude_exit(row, found)
     return True
 
 
 def _take_back(row: Row, start: int, logits: torch.Tensor | None) -> None:
     """Remove the tokens from `start` on, the logits before which were those; nothing was fed since."""
-    row.piece.policies.decider = None
+    row.decider = None
     row.rewind(row.length - start)
     row.feed.logits = logits
 
@@ -386,18 +378,34 @@ def _may_end(row: Row, mask: TokenSet | None) -> bool:
 def _end_on(row: Row, token_id: int, logprob: float) -> None:
     """End the piece on a token that was drawn, unless a policy rewinds."""
     ends = row.tokens.ends
-    row.tokens.ends = (*ends, (len(row.tokens.ids), logprob))
+    row.tokens = row.tokens.changed(ends=(*ends, (row.length, logprob)))
     _end_text(row, "stop")
     if not row.has_ended:
-        row.tokens.ends = ends
+        row.tokens = row.tokens.changed(ends=ends)
     elif token_id in row.piece.limits.stop_tokens:
-        row.piece.stop = token_id
+        row.piece = changed(row.piece, stop=token_id)
 
 
-def _end_text(row: Row, reason: str, *, is_stopped: bool = False) -> bool:
-    """End the piece, `is_stopped` by a stop text, unless a policy rewinds; return whether the policies are to be called again."""
-    objection = row.piece.policies.at_end(row, is_stopped=is_stopped)
+def _end_text(row: Row, reason: str, stop: str | int | None = None) -> bool:
+    """End the piece, by a stop text if one is given, unless a policy rewinds; return whether the policies are to be called again."""
+    objection = _objection(row, is_stopped=stop is not None)
     if objection is not None:
         return _follow(row, objection)
-    row.end(reason)
+    row.end(reason, stop)
     return False
+
+
+def _objection(row: Row, *, is_stopped: bool = False) -> Branch | None:
+    """Return the branch of a policy that rewinds because the text must not end here; None if it may end."""
+    if not row.policies.policies:
+        return None
+    found = row.policies.at_end(row, is_stopped=is_stopped)
+    if found is None:
+        return None
+    branch, row.decider = found
+    if not branch.is_rewind:
+        raise UnsupportedBranch(
+            f"expected None or a branch that rewinds from `at_end` at {row.excerpt}, got {branch!r} of {row.deciding_policy!r}. "
+            "Let it backtrack, or exclude tokens."
+        )
+    return branch

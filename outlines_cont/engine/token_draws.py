@@ -30,9 +30,9 @@ from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.engine.guidance import guided
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import Row
-from outlines_cont.engine.row_tokens import Top
 from outlines_cont.engine.running_batch import RunningBatch
 from outlines_cont.engine.steering import take
+from outlines_cont.engine.track import Top
 from outlines_cont.sampling.kernels import TokenCounts, most_probable
 
 Column = torch.Tensor | NDArray[Any]
@@ -48,7 +48,7 @@ class Speculation:
 
     def draft(self, rows: Sequence[Row]) -> None:
         """Draft tokens behind the pending tokens of the rows of one forward, which begins when this returns."""
-        ready = [(row, row.piece.draft) for row in rows if row.piece.draft is not None and row.can_draft]
+        ready = [(row, row.draft) for row in rows if row.draft is not None and row.can_draft]
         if ready:
             drafters = dict.fromkeys(draft.drafter for _, draft in ready)
             requests = [DraftRequest(row, draft, self._lengths.least) for row, draft in ready]
@@ -75,7 +75,7 @@ class Speculation:
         """Release what drafters hold for rows that no longer run."""
         if not self._drafters:
             return
-        drafts = [row.piece.draft for row in rows if row.piece.draft is not None]
+        drafts = [row.draft for row in rows if row.draft is not None]
         for drafter in self._drafters:
             drafter.keep([draft.memory for draft in drafts if draft.drafter is drafter])
         running = {draft.drafter for draft in drafts}
@@ -84,12 +84,12 @@ class Speculation:
 
 def _begin(row: Row, found: Lookahead) -> None:
     """Feed a draft behind the pending tokens of a row, and of its negative prompt."""
-    assert row.piece.draft is not None
-    row.feed.expected = row.piece.draft.begin(found)
+    assert row.draft is not None
+    row.feed.expected = row.draft.begin(found)
     row.count_draft("proposed_tokens", found.num_drawn)
-    found.lend_states(row.piece.policies.states)
-    if row.piece.negative is not None:
-        row.piece.negative.expect(found.token_ids)
+    row.policies = found.lent_to(row.policies)
+    if row.negative is not None:
+        row.negative.expect(found.token_ids)
 
 
 class TokenDraws:
@@ -103,7 +103,7 @@ class TokenDraws:
         """Draw a token for every row from (R, V) logits, those of each row for None; joint jobs choose when all their rows are ready."""
         if logits is None:
             logits = torch.stack([row.logits for row in rows if row.logits is not None])
-        drawn_from = guided([row.piece.negative for row in rows], logits)
+        drawn_from = guided([row.negative for row in rows], logits)
         if not any(row.job.is_joint for row in rows):
             self._draw(batch, rows, logits, drawn_from)
             return
@@ -115,14 +115,12 @@ class TokenDraws:
             if not any(row.awaits_forward or row.slow is not None for row in job.rows):
                 mine = [i for i, row in enumerate(rows) if row.job is job]
                 ready = [rows[i] for i in mine]
-                masked = self._masker.masked(drawn_from[mine], [row.piece.mask for row in ready])
+                masked = self._masker.masked(drawn_from[mine], [row.sample.mask for row in ready])
                 _choose(batch, job, ready, logits[mine], masked)
 
     def take_drafted(self, batch: RunningBatch, rows: Sequence[Row]) -> None:
         """Take the draws that were made ahead for rows; draw for rows whose input differs."""
-        ahead = [
-            (row, row.piece.draft.draw_ahead(row.draw_input) if row.piece.draft is not None else None) for row in rows
-        ]
+        ahead = [(row, None if row.draft is None else row.draft.draw_ahead(row.draw_input)) for row in rows]
         for row, draw in ahead:
             if draw is not None and (row.error is None or not row.fails(*draw[1:3])):
                 take(row, *draw)
@@ -134,7 +132,7 @@ class TokenDraws:
         """Draw a token for every row, and the tokens behind its draft."""
         draws = _Draws(rows)
         ahead: list[tuple[Row, DrawInput]] = []
-        if any(row.piece.draft is not None for row in rows) and draws_ahead_pay(logits):
+        if any(row.draft is not None for row in rows) and draws_ahead_pay(logits):
             ahead = [(row, one) for row in rows for one in _inputs_ahead(row)]
         if ahead:
             draws.add(ahead)
@@ -143,8 +141,8 @@ class TokenDraws:
         found = self._drawn(batch, draws, logits, drawn_from)
         # First those ahead: a row that takes another token than its draft drops them.
         for (row, one), draw in zip(ahead, found[len(rows) :], strict=True):
-            assert row.piece.draft is not None
-            row.piece.draft.keep_draw(one, Draw(*draw))
+            assert row.draft is not None
+            row.draft.keep_draw(one, Draw(*draw))
         for row, draw in zip(rows, found, strict=False):
             if (isfinite(draw[1]) and isfinite(draw[2]) and row.error is None) or not row.fails(*draw[1:3]):
                 take(row, *draw)
@@ -179,10 +177,9 @@ class _Draws:
 
     def __init__(self, rows: Sequence[Row]) -> None:
         """Draw the next token of each row."""
-        pieces = [row.piece for row in rows]
         self.rows = [*rows]
-        self.masks = [piece.mask for piece in pieces]
-        self.drawings = [piece.next_drawing or piece.find_drawing() for piece in pieces]
+        self.masks = [row.sample.mask for row in rows]
+        self.drawings = [row.sample.drawing or row.piece.spec.drawing() for row in rows]
         # A greedy row takes no random number from its stream.
         self.uniforms = [
             row.stream.peek() if drawing.needs_random else 0.0 for row, drawing in zip(rows, self.drawings, strict=True)
@@ -269,6 +266,6 @@ def _tops(rows: Sequence[Row], normal: torch.Tensor) -> list[Top]:
 
 def _inputs_ahead(row: Row) -> list[DrawInput]:
     """Return the inputs of the draws behind the draft of a row; none for guided rows, which need logits of both sequences."""
-    if row.piece.negative is not None or row.piece.draft is None:
+    if row.negative is not None or row.draft is None:
         return []
-    return row.piece.draft.inputs(len(row.tokens.ids), row.feed.expected, row.piece.drawing, row.stream)
+    return row.draft.inputs(row.length, row.feed.expected, row.piece.spec.drawing, row.stream)

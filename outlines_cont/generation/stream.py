@@ -67,7 +67,7 @@ class Detokenizer:
     def __init__(self, row: Row, *, retract: bool = False) -> None:
         self._retract = retract
         if retract:
-            row.tokens.low_water = row.piece_start
+            row.mark_length(row.piece_start)
         else:
             row.hold()
         self._chunks = [_Chunk(row.piece.text.begin, TextDecoder())]
@@ -81,7 +81,7 @@ class Detokenizer:
             return RowDelta()
         removed, start = self._take_back(row) if self._retract else ("", self._token)
         last = self._chunks[-1]
-        end = TextPosition(len(row.token_ids)) if self._retract else row.piece.final_until(row.token_ids)
+        end = TextPosition(len(row.token_ids)) if self._retract else row.final_until
         decoder, text = last.decoder.push(row.piece.text.between(row.token_ids, last.end, end))
         if row.has_ended:
             decoder, text = TextDecoder(), text + decoder.flush()
@@ -113,7 +113,7 @@ class Detokenizer:
     def _take_back(self, row: Row) -> tuple[str, int]:
         """Drop the chunks with tokens that were rewound; return their text, and the index of the first token to report again."""
         low, removed = max(row.tokens.low_water, self.start), ""
-        row.tokens.low_water = len(row.token_ids)
+        row.mark_length(row.length)
         while self._chunks[-1].end.token > low:
             removed = self._chunks.pop().text + removed
         return removed, min(self._token, low)
@@ -149,7 +149,7 @@ class RunEvents:
             call.score_ended()
         for row in filter(None, call.rows):
             if options.top:
-                row.tokens.note_tops(options.top)
+                row.tokens = row.tokens.with_tops(options.top)
         self._detokenizers = [None if row is None else Detokenizer(row, retract=options.retract) for row in call.rows]
         self._drafts: dict[int, Meter] = {}  # the counts of drafts that events have reported
         self._ended: set[int] = set()  # rows whose end an event has reported
@@ -263,9 +263,9 @@ class RunEvents:
 
     def _draft_counts(self, index: int, row: Row) -> dict[str, Any]:
         """Return the counts of the draft of a row since the last event, as fields of an event."""
-        if row.piece.draft is None:
+        if row.draft is None:
             return {}
-        before, now = self._drafts.get(index, Meter()), replace(row.piece.draft.counts)
+        before, now = self._drafts.get(index, Meter()), replace(row.draft.counts)
         self._drafts[index] = now
         return {name: getattr(now - before, name) for name in ("proposed_tokens", "accepted_tokens", "saved_forwards")}
 

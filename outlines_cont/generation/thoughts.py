@@ -18,6 +18,7 @@ from outlines_cont.engine.row import Row, RowProgram
 from outlines_cont.engine.steering import begin_next, follow_policies
 from outlines_cont.errors import ContextLengthError
 from outlines_cont.generation.thinking import Thinking, end_name, is_thinking
+from outlines_cont.immutable import changed
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import FREE, Branch, TokenSet
 from outlines_cont.policies.policy import Policy, RowView
@@ -175,7 +176,7 @@ class HeadProgram(RowProgram):
         if row.error is not None or (chosen is None and not row.has_ended):
             return
         if chosen is None and row.piece.finish_reason != "constraint":  # the context is full
-            row.program, row.piece.ends_row = None, self._ends_row
+            row.program, row.piece = None, changed(row.piece, ends_row=self._ends_row)
             row.end(row.piece.finish_reason)
             row.leave_when_scored()
             return
@@ -198,9 +199,9 @@ class ThinkingProgram(RowProgram):
         """Let a row whose piece is its thoughts go on with an answer; `written` is the piece that it resumes, if it does."""
         row.program = cls(thinking, answer, ends_row=ends_row)
         if written is None:
-            row.piece.thoughts = Thoughts(row.piece_start)
+            row.piece = changed(row.piece, thoughts=Thoughts(row.piece_start))
         elif written.ended:
-            row.piece.stop = written.stop
+            row.piece = changed(row.piece, stop=written.stop)
             row.end(written.ended)
 
     def plan(self, row: Row) -> None:

@@ -30,7 +30,6 @@ from outlines_cont.chat import Chat, answering, with_ends
 from outlines_cont.checks import DEFAULT_MAX_TOKENS, MAX_SAMPLES, check, check_int, names_of, unknown_option
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.engine.job import Task
-from outlines_cont.engine.window import Room, Window
 from outlines_cont.errors import IncompleteOutput, OptionError, OutlinesContError
 from outlines_cont.events.event import StreamOptions
 from outlines_cont.generation.call import Call
@@ -40,6 +39,7 @@ from outlines_cont.generation.progress import OnProgress
 from outlines_cont.generation.prompt import Item
 from outlines_cont.generation.stream import RunEvents
 from outlines_cont.generation.thinking import Thinking
+from outlines_cont.generation.window import Room, Window
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import MARKS, control_names_of, mapped_texts
 from outlines_cont.near_names import NearNames

@@ -1,7 +1,6 @@
 """`compose`: the branches that several policies return for one row, merged by fixed priority: rewind (the furthest back first), stop,
 append the forced tokens of the first policy that forces some, wait, else sample under the intersection of the masks. Several branches of
-one policy, which would fork the row, are refused. `PolicyState`: one policy with a stack of its states, one per token, so that a rewind
-drops the last ones; it also takes over the states after guessed tokens. `row_ahead`: a row with further tokens.
+one policy, which would fork the row, are refused. `row_ahead`: a row with further tokens.
 
 Forced tokens are cut before the first that the mask of another policy refuses, or at which another policy would rewind or stop.
 Contradictions: two temperatures, two sequences after the same sample, a first forced token that another policy refuses, two policies that
@@ -25,96 +24,55 @@ _FORKS = (
 )
 
 
-class PolicyState:
-    """One policy on one row, with a stack of its states: the initial one, and one after each token of the generated span."""
-
-    __slots__ = ("ahead", "policy", "retries", "stack")
-
-    def __init__(self, policy: Policy[Any], row: RowView) -> None:
-        self.policy = policy
-        self.stack: list[Any] = [policy.initial(row)]
-        self.retries = 0  # how often it has refused tokens; a rewind does not change that
-        self.ahead: list[tuple[int, Any]] = []  # guessed tokens and the states after them, the next one last
-
-    def fork(self) -> PolicyState:
-        """Return a copy for a fork of the row."""
-        return self.at(self.stack, self.retries)
-
-    def at(self, stack: list[Any], retries: int) -> PolicyState:
-        """Return the state of the same policy with a copy of `stack`, and `retries`."""
-        other = PolicyState.__new__(PolicyState)
-        other.policy, other.stack, other.retries, other.ahead = self.policy, [*stack], retries, []
-        return other
-
-    def branches(self, row: RowView) -> list[Branch]:
-        """Return the branch of the policy, or none to stop."""
-        branches = self.policy.branches(self.stack[-1], row)
-        if type(branches) is list and len(branches) == 1 and type(branches[0]) is Branch:
-            return branches
-        if not isinstance(branches, list | tuple) or not all(map(_is_branch, branches)):
-            raise TypeError(
-                f"expected a list of `Branch` from `branches` of {type(self.policy).__name__}, got {shortened(repr(branches))}. Return "
-                "`[Branch(...)]` to continue, `[]` to end the piece."
-            )
-        if len(branches) > 1:
-            raise UnsupportedBranch(_FORKS.format(self.policy, len(branches)))
-        return branches if isinstance(branches, list) else [*branches]
-
-    def append(self, token_id: int) -> None:
-        """Push the state after one more token: that of the guess if it was this token, else a new one."""
-        guessed, state = self.ahead.pop() if self.ahead else (-1, None)
-        if guessed != token_id:
-            self.ahead = []
-            state = self.policy.advance(self.stack[-1], token_id)
-        self.stack.append(state)
-
-    def expect(self, token_ids: Sequence[int], ahead: PolicyState) -> None:
-        """Take the states after the guessed `token_ids` from a copy of this one, to be used if these tokens follow."""
-        self.ahead = [*zip(token_ids, ahead.stack[1:], strict=False)][::-1]
-
-    def rewind(self, count: int, row: RowView | None) -> None:
-        """Drop the states of the last `count` tokens; `row` is the row before the rewind, if this policy has requested it."""
-        before, self.ahead = self.stack[-1], []
-        self.stack = self.stack[: len(self.stack) - count]  # a new list, see `Checkpoint`
-        if row is not None:
-            self.stack[-1] = self.policy.rewound(before, self.stack[-1], row)
-
-    @property
-    def is_spent(self) -> bool:
-        """Whether the policy has no retries left."""
-        return self.policy.max_retries is not None and self.retries >= self.policy.max_retries
-
-    def give_up(self, row: RowView, reason: str) -> None:
-        """Let the policy raise its error, or accept the text so far."""
-        state = self.policy.give_up(self.stack[-1], row, reason)
-        self.stack, self.ahead = [*self.stack[:-1], state], []
+Steering = tuple[Policy[Any], Any]
+"""A policy with its state after the last token of a row."""
 
 
-def compose(states: list[PolicyState], row: RowView) -> tuple[list[Branch], PolicyState]:
-    """Return the branch that the row takes, or none to stop, and the state of the policy that decided it.
+def branches_of(policy: Policy[Any], state: Any, row: RowView) -> list[Branch]:
+    """Return the branch of a policy, or none to stop.
+
+    Raises:
+        TypeError: it is no list of branches.
+        UnsupportedBranch: there are several.
+    """
+    branches = policy.branches(state, row)
+    if type(branches) is list and len(branches) == 1 and type(branches[0]) is Branch:
+        return branches
+    if not isinstance(branches, list | tuple) or not all(map(_is_branch, branches)):
+        raise TypeError(
+            f"expected a list of `Branch` from `branches` of {type(policy).__name__}, got {shortened(repr(branches))}. Return "
+            "`[Branch(...)]` to continue, `[]` to end the piece."
+        )
+    if len(branches) > 1:
+        raise UnsupportedBranch(_FORKS.format(policy, len(branches)))
+    return branches if isinstance(branches, list) else [*branches]
+
+
+def compose(steering: Sequence[Steering], row: RowView) -> tuple[list[Branch], int]:
+    """Return the branch that the row takes, or none to stop, and the index of the policy that decided it.
 
     Raises:
         UnsupportedBranch: two policies contradict each other; see the top of this module.
 
     Cost: one call of `branches` per policy; with forced tokens one more of every other policy for each of these.
     """
-    if len(states) == 1:
-        return states[0].branches(row), states[0]
-    returned = [(state.branches(row), state) for state in states]
-    pairs = [(branches[0], state) for branches, state in returned if branches]
+    if len(steering) == 1:
+        return branches_of(*steering[0], row), 0
+    returned = [branches_of(policy, state, row) for policy, state in steering]
+    pairs = [(branches[0], index) for index, branches in enumerate(returned) if branches]
     rewinds = [pair for pair in pairs if pair[0].is_rewind]
     if rewinds:
-        branch, state = max(rewinds, key=lambda pair: pair[0].backtrack)
-        return [branch], state
-    for branches, state in returned:
+        branch, index = max(rewinds, key=lambda pair: pair[0].backtrack)
+        return [branch], index
+    for index, branches in enumerate(returned):
         if not branches:
-            return [], state
-    for branch, state in pairs:
+            return [], index
+    for branch, index in pairs:
         if branch.sample_mask is None and branch.ff_tokens:
-            return [_forced(branch, state, states, row)], state
-    for branch, state in pairs:
+            return [_forced(branch, index, steering, row)], index
+    for branch, index in pairs:
         if branch.sample_mask is None:
-            return [branch], state
+            return [branch], index
     return [_intersected([branch for branch, _ in pairs])], pairs[0][1]
 
 
@@ -146,12 +104,12 @@ def _intersected(branches: list[Branch]) -> Branch:
     )
 
 
-def _forced(branch: Branch, leader: PolicyState, states: list[PolicyState], row: RowView) -> Branch:
-    """Return the forced tokens of `leader` as far as the other policies allow them; `UnsupportedBranch` if that is not one.
+def _forced(branch: Branch, leader: int, steering: Sequence[Steering], row: RowView) -> Branch:
+    """Return the forced tokens of policy `leader` as far as the others allow them; `UnsupportedBranch` if that is not one.
 
     That another policy would wait, or force other tokens, is not considered.
     """
-    others = [(other.policy, other.stack[-1]) for other in states if other is not leader]
+    others = [pair for index, pair in enumerate(steering) if index != leader]
     written, token_ids = list(row.token_ids), list[int]()
     ahead = row_ahead(written, row)
     for token_id in branch.ff_tokens[0]:
@@ -164,7 +122,7 @@ def _forced(branch: Branch, leader: PolicyState, states: list[PolicyState], row:
                 if token_ids:
                     return Branch(ff_tokens=[token_ids])
                 raise UnsupportedBranch(
-                    f"{leader.policy!r} forces token {token_id}, which {policy!r} does not allow. "
+                    f"{steering[leader][0]!r} forces token {token_id}, which {policy!r} does not allow. "
                     "No text satisfies both; drop one of them."
                 )
         others = [(policy, policy.advance(state, token_id)) for policy, state in others]

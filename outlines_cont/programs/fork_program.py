@@ -345,7 +345,7 @@ class ForkProgram(RowProgram):
 
     def _end_beyond_context(self, row: Row) -> None:
         if row.piece.owed and not row.has_ended:
-            row.piece.owed = []
+            row.owe(())
             row.end("length")
 
     def takes(self, row: Row, error: Exception) -> bool:

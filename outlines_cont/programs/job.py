@@ -267,6 +267,7 @@ class ProgramJob(Job):
     """
 
     rows: list[Row]
+    _values = (*Job._values, "_num_forks", "_has_waited")
 
     def __init__(self, row: Row, model: LanguageModel, budget: Budget, shared: Shared, seed: Any) -> None:
         super().__init__([row], row.counts)
@@ -345,8 +346,8 @@ class ProgramJob(Job):
     def checkpoint(self) -> Callable[[], None]:
         """Return a function that restores the program to its present state; plans that are returned in between are not lost."""
         undo_rows = super().checkpoint()
-        now, num_writes, num_forks, num_events = self._round, self._num_writes, self._num_forks, len(self.events)
-        num_ended, num_tokens, has_waited = len(self._ended), self.used.num_tokens, self._has_waited
+        now, num_writes, num_events = self._round, self._num_writes, len(self.events)
+        num_ended, num_tokens = len(self._ended), self.used.num_tokens
         self._begun = None
 
         def undo() -> None:
@@ -355,7 +356,7 @@ class ProgramJob(Job):
             self._num_writes = num_writes if self._begun is None else self._num_writes
             del self.events[num_events:]
             self._ended = dict(islice(self._ended.items(), num_ended))
-            self._num_forks, self.used.num_tokens, self._has_waited = num_forks, num_tokens, has_waited
+            self.used.num_tokens = num_tokens
             self.shared.join(self)
 
         return undo

@@ -1,6 +1,6 @@
 """`RandomStream`: a counter-based stream of random numbers per row (Philox 4x64 of numpy), keyed by the seed of the prompt and the number
 of the sample. It is an immutable value, key and position; a fork has a stream of its own, whose counter begins at a hash (BLAKE2b) of where
-it branches off and its number. `OpenStream` draws from it; `open_seeds` reads the option `rng=`.
+it branches off and its number. `OpenStream` reads its numbers; `open_seeds` reads the option `rng=`.
 
 Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3". The numbers of a row do not depend on other rows. Numbers for decisions
 (`OpenStream.decision`) are hashes, and do not advance the stream.
@@ -58,50 +58,61 @@ class RandomStream:
         """Return a source of the numbers from this position on."""
         return OpenStream(self)
 
+    def after(self, count: int = 1) -> RandomStream:
+        """Return the position behind the next `count` numbers."""
+        return replace(self, drawn=self.drawn + count)
 
-class OpenStream:
-    """Draws from a stream, one number after the other; the `RandomStream` is unchanged.
 
-    `peek` returns the next number without consuming it, and `take` consumes it once the draw counts; until then it is the next one.
-    The attribute `drawn` is the number of random numbers that were consumed; `is_peeked`, whether `peek` has returned the next one.
-    """
+class _Numbers:
+    """The numbers of one stream by their index, generated in blocks, of which the last two are kept."""
+
+    __slots__ = ("_blocks", "_generator", "_next", "_stream")
 
     def __init__(self, stream: RandomStream) -> None:
-        bits = np.random.Philox(
-            key=np.array([stream.seed, stream.batch << 32 | stream.sample], dtype=np.uint64),
-            counter=np.array([0, 0, stream.path & _WORD, stream.path >> 64], dtype=np.uint64),
-        )
-        blocks, rest = divmod(stream.drawn, _BLOCK)
-        bits.advance(blocks)
-        self._generator = np.random.Generator(bits)
-        self._generator.random(rest)
         self._stream = stream
-        self.drawn = stream.drawn
-        self._seen: list[float] = []  # the next numbers, as far as they were generated
-        self.is_peeked = False
+        self._blocks: dict[int, list[float]] = {}
+        self._generator: np.random.Generator | None = None
+        self._next = 0  # the block that the generator makes next
 
-    def peek(self) -> float:
-        """Return the next number, float64, uniform in [0, 1), without consuming it."""
-        self.is_peeked = True
-        return self._seen[0] if self._seen else self.ahead(0)
+    def at(self, index: int) -> float:
+        block, offset = divmod(index, _AHEAD)
+        return (self._blocks.get(block) or self._made(block))[offset]
 
-    def ahead(self, offset: int) -> float:
-        """Return the number `offset` numbers after the next one, without consuming it; `take` ignores this call."""
-        if len(self._seen) <= offset:
-            self._seen += self._generator.random(offset + _AHEAD).tolist()
-        return self._seen[offset]
+    def _made(self, block: int) -> list[float]:
+        if self._generator is None or block != self._next:
+            stream = self._stream
+            bits = np.random.Philox(
+                key=np.array([stream.seed, stream.batch << 32 | stream.sample], dtype=np.uint64),
+                counter=np.array([0, 0, stream.path & _WORD, stream.path >> 64], dtype=np.uint64),
+            )
+            bits.advance(block * (_AHEAD // _BLOCK))
+            self._generator = np.random.Generator(bits)
+        numbers: list[float] = self._generator.random(_AHEAD).tolist()
+        self._blocks = {**dict([*self._blocks.items()][-1:]), block: numbers}
+        self._next = block + 1
+        return numbers
 
-    def take(self) -> None:
-        """Consume the number that `peek` returned; do nothing if there was no `peek` since the last call."""
-        if self.is_peeked:
-            self.drawn, self.is_peeked = self.drawn + 1, False
-            del self._seen[0]
 
-    def draw(self) -> float:
-        """Consume the next number and return it."""
-        number = self.peek()
-        self.take()
-        return number
+class OpenStream:
+    """A stream whose numbers can be read. Immutable: `after` returns the stream behind the numbers that a draw has consumed.
+
+    The attribute `drawn` is the number of random numbers that were consumed.
+    """
+
+    __slots__ = ("_numbers", "_stream", "drawn")
+
+    def __init__(self, stream: RandomStream) -> None:
+        self._stream, self._numbers, self.drawn = stream, _Numbers(stream), stream.drawn
+
+    def peek(self, offset: int = 0) -> float:
+        """Return the number `offset` numbers after the next one, float64, uniform in [0, 1). Nothing is consumed."""
+        return self._numbers.at(self.drawn + offset)
+
+    def after(self, count: int = 1) -> OpenStream:
+        """Return the stream behind the next `count` numbers."""
+        other = OpenStream.__new__(OpenStream)
+        other._stream, other._numbers, other.drawn = self._stream, self._numbers, self.drawn + count
+        return other
 
     def decision(self, *key: int) -> float:
         """Return a float64, uniform in [0, 1), for a decision: a hash of the stream's key and `key`, independent of the position."""
@@ -109,10 +120,6 @@ class OpenStream:
         whole_key = (stream.seed, stream.batch, stream.sample, stream.path, *key)
         digest = hashlib.blake2b(repr(whole_key).encode(), digest_size=8).digest()
         return (int.from_bytes(digest, "little") >> 11) / 2**53
-
-    def at(self, drawn: int) -> OpenStream:
-        """Return the same stream after `drawn` consumed numbers."""
-        return replace(self._stream, drawn=drawn).open()
 
     def close(self) -> RandomStream:
         """Return the position after the consumed numbers."""

@@ -78,7 +78,7 @@ def uniform_of(rng: int | torch.Generator | None, num_drawn: int) -> float:
     if isinstance(rng, Sequence):
         raise OptionError(f"expected an int or a torch.Generator as `rng`, got {type(rng).__name__}", "rng")
     (seed,) = open_seeds(rng, 1)
-    return RandomStream(seed, drawn=num_drawn).open().draw()
+    return RandomStream(seed, drawn=num_drawn).open().peek()
 
 
 def _one_row(logits: Any) -> torch.Tensor:

@@ -21,7 +21,6 @@ from outlines_cont import generate
 from outlines_cont.checks import check, check_model, file_text
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.engine.job import Task
-from outlines_cont.engine.window import Room, Window
 from outlines_cont.errors import (
     BatchMismatch,
     OptionError,
@@ -30,6 +29,7 @@ from outlines_cont.errors import (
     shortened,
 )
 from outlines_cont.events.event import StreamOptions
+from outlines_cont.generation.window import Room, Window
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.jinja_sandbox import TemplateBudget, usage
 from outlines_cont.models.tokenizer.special_names import control_names_of

@@ -6,6 +6,7 @@ import gc
 import itertools
 import warnings
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from outlines_cont.engine.drafting.row_draft import DraftRequest, RowDraft, set_
 from outlines_cont.engine.drawing.masking import Masker
 from outlines_cont.errors import DraftWarning, OptionError, UnsupportedModel, VocabularyMismatch
 from outlines_cont.models import HuggingFaceModel
-from outlines_cont.policies.compose import PolicyState
+from outlines_cont.policies.policy_states import PolicyStates
 from tests.fakes import EOS, VOCAB_SIZE, FakeTokenizer, random_model, random_network
 
 
@@ -492,15 +493,16 @@ def test_states_of_policies_behind_a_right_guess_are_those_of_the_lookahead() ->
             asked.append(token_id)
             return (*state, token_id)
 
-    state = PolicyState(Listing(), None)  # type: ignore[arg-type]
-    ahead = state.at(state.stack, 0)
+    row: Any = SimpleNamespace(token_ids=[7], piece_start=1)
+    begun = PolicyStates().begun([Listing()], row)
+    ahead = begun
     for token_id in (1, 2, 3):
-        ahead.append(token_id)
-    state.expect([1, 2, 3], ahead)
+        ahead = ahead.advanced(token_id)
+    now = begun.expecting([1, 2, 3], ahead)
     for token_id in (1, 5, 3):
-        state.append(token_id)
-    assert (asked, state.stack[-1]) == ([1, 2, 3, 5, 3], (1, 5, 3))
-    state.expect([4], ahead)
-    state.rewind(1, None)
-    state.append(4)
-    assert (asked, state.stack[-1]) == ([1, 2, 3, 5, 3, 4], (1, 5, 4))
+        now = now.advanced(token_id)
+    assert (asked, now.states) == ([1, 2, 3, 5, 3], ((1, 5, 3),))
+    row.token_ids = [7, 1, 5, 3]
+    after = now.expecting([3], ahead).rewound(1, row, None).advanced(4)
+    assert (asked, after.states) == ([1, 2, 3, 5, 3, 4], ((1, 5, 4),))
+    assert (begun.states, now.states, ahead.states) == (((),), ((1, 5, 3),), ((1, 2, 3),)), "none of them has changed"

@@ -13,7 +13,7 @@ import torch
 from hypothesis import example, given, settings
 
 from outlines_cont import Branch, Policy, RowView, TokenSet
-from outlines_cont.engine import policy_states as tracks_module
+from outlines_cont.engine import backtracking
 from outlines_cont.engine import steering as steering_module
 from outlines_cont.engine.drawing.drawing import Draw
 from outlines_cont.engine.piece import RowStatus
@@ -184,8 +184,8 @@ def steered(row: Row, seed: int, *, twice: bool = False) -> Row:
     """Do what the loop does, without a model; `twice` takes every step back once, as where a step has failed."""
     while not planned(row).has_ended:
         assert row.status is RowStatus.SAMPLING
-        left = frozenset(token_id for token_id in (*LETTERS, EOS) if token_id in row.piece.mask)
-        assert len(left) == row.piece.mask.count(VOCAB_SIZE)
+        left = frozenset(token_id for token_id in (*LETTERS, EOS) if token_id in row.sample.mask)
+        assert len(left) == row.sample.mask.count(VOCAB_SIZE)
         draw = Draw(choice(seed, tuple(row.piece_ids), left), -1.0, -1.0)
         if twice:
             undo = row.checkpoint()
@@ -367,7 +367,7 @@ def test_a_row_goes_back_as_a_plain_search(
     assert sum(search.retries.values()) == row.retries
     if wanted is not None:
         plain = {(index + len(PROMPT), place.retries, place.policy + (place.policy >= at)): place for index, place in search.places.items()}
-        found = {(place.index, place.retries, place.policy): place for place in row.piece.policies.exclusions}
+        found = {(place.index, place.retries, place.policy): place for place in row.policies.exclusions}
         assert plain.keys() == found.keys()
         for key, place in plain.items():
             assert (place.excluded, place.avoided) == (found[key].excluded, found[key].avoided)
@@ -389,7 +389,7 @@ def test_a_piece_that_is_cut_remembers_what_is_excluded(
         cut = steered(resumed, seed)
     assert outcome(whole) == outcome(cut)
     assert whole.retries == cut.retries
-    assert [*whole.piece.policies.exclusions] == [*cut.piece.policies.exclusions]
+    assert [*whole.policies.exclusions] == [*cut.policies.exclusions]
 
 
 # -- policies that do not come to an end --------------------------------------------------------------------------------
@@ -442,7 +442,7 @@ LONG = Long(1)
 
 @pytest.mark.parametrize("name", ENDLESS)
 def test_a_policy_that_takes_back_for_ever_ends_with_an_error(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracks_module, "_MAX_REWINDS", 30)
+    monkeypatch.setattr(backtracking, "_MAX_REWINDS", 30)
     branch, length = ENDLESS[name]
     row = steered(new_row([Allows(LONG), Insists(branch, length)]), 1)
     assert isinstance(row.error, UnsupportedBranch)
@@ -452,7 +452,7 @@ def test_a_policy_that_takes_back_for_ever_ends_with_an_error(name: str, monkeyp
 
 
 def test_how_often_a_policy_says_that_it_goes_back_is_not_too_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracks_module, "_MAX_REWINDS", 30)
+    monkeypatch.setattr(backtracking, "_MAX_REWINDS", 30)
     row = steered(new_row([Allows(LONG), Insists(Branch(backtrack=1, exclude=TokenSet.none), 3, most=50)]), 1)
     assert isinstance(row.error, RetriesSpent)
     assert "50 retries are spent" in str(row.error)
@@ -460,7 +460,7 @@ def test_how_often_a_policy_says_that_it_goes_back_is_not_too_often(monkeypatch:
 
 
 def test_a_text_that_grows_may_be_taken_back_ever_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tracks_module, "_MAX_REWINDS", 5)
+    monkeypatch.setattr(backtracking, "_MAX_REWINDS", 5)
 
     class Respells(Insists):
         """Spells the last token anew, once after every token."""

@@ -21,7 +21,7 @@ from outlines_cont.engine.job import Job
 from outlines_cont.errors import OptionError, SampleMismatch, ScriptError, UnsupportedBranch
 from outlines_cont.models import HuggingFaceModel, Meter, from_transformers
 from outlines_cont.policies.branch import LazyTokenSet
-from outlines_cont.policies.compose import PolicyState, compose
+from outlines_cont.policies.compose import compose
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
 from tests.fakes import VOCAB_SIZE, FakeTokenizer, random_model, random_network
@@ -86,13 +86,13 @@ def test_a_token_is_drawn_under_the_masks_of_all_policies_and_none_may_fork(mask
     row: Any = SimpleNamespace(token_ids=[1])
     policies = [_Says(Branch(sample_mask=TokenSet.of(ids))) for ids in masks]
 
-    (branch,), decider = compose([PolicyState(policy, row) for policy in policies], row)
+    (branch,), decider = compose([(policy, policy.initial(row)) for policy in policies], row)
 
     assert _listed(branch.sample_mask or TokenSet.none) == set.intersection(*masks)
-    assert decider.policy is policies[0]
+    assert decider == 0
     policies.insert(place, _Says(branch, branch))
     with pytest.raises(UnsupportedBranch, match="one branch or none"):
-        compose([PolicyState(policy, row) for policy in policies], row)
+        compose([(policy, policy.initial(row)) for policy in policies], row)
 
 
 SCHEMA = {

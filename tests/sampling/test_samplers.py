@@ -261,13 +261,14 @@ def _numbers(seed: int, batch: int, sample: int, path: int, count: int) -> list[
 def test_a_stream_has_the_numbers_of_its_key_and_path(seed: int, batch: int, sample: int, path: int, drawn: int) -> None:
     wanted = _numbers(seed, batch, sample, path, drawn + 6)
     source = RandomStream(seed, batch, sample, drawn, path).open()
+    begun = source
     for number in wanted[drawn:]:
         assert number == source.peek() == source.peek()
-        assert number == source.draw()
-    assert drawn + 6 == source.close().drawn
-    source.take()  # nothing was looked at
-    assert drawn + 6 == source.drawn
-    assert wanted[2] == source.at(2).draw()
+        source = source.after()
+    assert (drawn + 6, drawn) == (source.close().drawn, begun.close().drawn)
+    offsets = [5, 0, 3, 4, 1, 2]  # in any order, and again
+    assert [begun.peek(offset) for offset in offsets * 2] == [wanted[drawn + offset] for offset in offsets * 2]
+    assert RandomStream(seed, batch, sample, path=path).after(drawn + 6) == source.close()
 
 
 @given(st.integers(0, 2**64 - 1), st.integers(0, 2**128 - 1), st.integers(0, 10**6), st.integers(0, 99))

@@ -2,7 +2,7 @@
 they allow are drafted, and no end of the text. It adds forced tokens, sole allowed tokens and hints of policies itself, and ends where a
 policy would rewind, fork, wait, stop or raise, or after 64 tokens.
 
-A mask that is not computed yet is not waited for. The row does not change. It can take over the states (`lend_states`), so that no policy
+A mask that is not computed yet is not waited for. The row does not change. It can take over the states (`lent_to`), so that no policy
 advances over an accepted token again.
 """
 
@@ -14,8 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from outlines_cont.policies.branch import TokenSet
-from outlines_cont.policies.compose import PolicyState, compose, row_ahead
+from outlines_cont.policies.compose import row_ahead
 from outlines_cont.policies.policy import RowView
+from outlines_cont.policies.policy_states import PolicyStates
 
 ONLY, HINT = "the only token", "a hint of a policy"
 """Kinds of draft tokens that need no drafter."""
@@ -49,9 +50,9 @@ class Lookahead:
     def __init__(
         self,
         row: RowView,
-        states: Sequence[PolicyState],
+        policies: PolicyStates,
         mask: TokenSet,
-        sequences: list[list[int]],
+        sequences: Sequence[list[int]],
         *,
         eos: TokenSet,
         room: int,
@@ -59,7 +60,7 @@ class Lookahead:
         temperature: float | None,
         takes_hints: bool,
     ) -> None:
-        """Begin behind the last token of a row that is about to sample, with at most `room` tokens; row and states are not changed.
+        """Begin behind the last token of a row that is about to sample, with at most `room` tokens; the row is not changed.
 
         `mask`, `sequences` and `temperature` are those of the row's next token. `eos` are the tokens that end the text, never drafted.
         """
@@ -71,7 +72,7 @@ class Lookahead:
         self.temperature = temperature
         self.context = [*row.token_ids]
         self._ahead = row_ahead(self.context, row)
-        self._states = [state.at(state.stack[-1:], state.retries) for state in states]
+        self._policies = policies.expecting(())
         self._sequences, self._eos, self._vocab_size = sequences, eos, vocab_size
         self._room, self._takes_hints = min(room, MAX_TOKENS), takes_hints
         self._take_hints()
@@ -86,10 +87,9 @@ class Lookahead:
         lazy = [position for position in self.positions if not position.mask.is_made]
         return [position.mask for position in lazy if chance(self.kinds[: position.offset]) >= _LIKELY]
 
-    def lend_states(self, states: Sequence[PolicyState]) -> None:
-        """Pass the states behind draft tokens to those of the row, which use those of accepted tokens."""
-        for state, ahead in zip(states, self._states, strict=True):
-            state.expect(self.token_ids, ahead)
+    def lent_to(self, policies: PolicyStates) -> PolicyStates:
+        """Return the policies of the row with the states behind draft tokens, which they take over for those that are accepted."""
+        return policies.expecting(self.token_ids, self._policies) if policies.policies else policies
 
     def push(self, token_id: int, kind: Hashable) -> bool:
         """Append a draft token and what the policies force after it; return False if they refuse the token."""
@@ -124,8 +124,7 @@ class Lookahead:
 
     def _take_hints(self) -> None:
         def draw_hint() -> bool:
-            hints = (state.policy.hint(state.stack[-1], self._ahead) for state in self._states)
-            return any(token_id is not None and self._draw(token_id, HINT) for token_id in hints)
+            return any(self._draw(token_id, HINT) for token_id in self._policies.hints(self._ahead))
 
         while self._takes_hints and self.mask is not None and self._succeeds(draw_hint):
             pass
@@ -134,8 +133,7 @@ class Lookahead:
         """Append a token; return False if there is no room for it, or a policy raises."""
 
         def advance() -> bool:
-            for state in self._states:
-                state.append(token_id)
+            self._policies = self._policies.advanced(token_id)
             return True
 
         if len(self.token_ids) >= self._room or not self._succeeds(advance):
@@ -151,7 +149,7 @@ class Lookahead:
         self.mask = None
         if len(self.token_ids) >= self._room:
             return False
-        branches, _ = compose(self._states, self._ahead)
+        branches, _ = self._policies.branches(self._ahead)
         if len(branches) != 1 or branches[0].is_rewind:
             return False
         branch = branches[0]

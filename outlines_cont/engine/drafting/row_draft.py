@@ -176,7 +176,7 @@ class RowDraft:
             drawing = drawing_of(position.temperature)
             if logits is None or not position.mask.is_made or drawing.kind != "standard" or drawing.needs_counts:
                 break
-            uniform = stream.ahead(position.num_drawn) if drawing.needs_random else None
+            uniform = stream.peek(position.num_drawn) if drawing.needs_random else None
             found.append(DrawInput(length + position.offset, logits, position.mask, drawing, uniform))
         return found
 
