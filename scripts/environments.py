@@ -3,10 +3,12 @@
     pip install -c constraints.txt '.[dev]'
     python -m scripts.environments                  # both, with the demo and the tests of models, caches, states and generators
     python -m scripts.environments --only lowest --tests tests
+    python -m scripts.environments --only lowest --keep torch --tests tests/kv     # in CI
 
 The environments are made by uv: `lowest` by `--resolution lowest-direct`, so that what is not declared is new. They are kept in
 `build/environments`, and made anew by `--again`. Each has the CUDA build of torch on Linux, 6 GB on the disk, of which 3 GB are downloaded
-once. Cost: a minute or two for each environment, and the tests.
+once; `--keep torch` takes the version of `constraints.txt`, which the machine has. Cost: a minute or two for each environment, and the
+tests.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -25,13 +28,14 @@ TESTS = ["tests/model", "tests/models", "tests/kv", "tests/state", "tests/genera
 SHOWN = ("torch", "transformers", "tokenizers", "pydantic", "jsonschema-rs", "numpy")
 
 
-def run(kind: str, folder: Path, tests: list[str], *, again: bool = False) -> bool:
+def run(kind: str, folder: Path, tests: list[str], *, keep: Sequence[str] = (), again: bool = False) -> bool:
     """Return whether the demo and the tests pass in an environment of a kind; it is made where it does not exist.
 
     Args:
         kind: a name of `KINDS`.
         folder: where the environment is made.
         tests: arguments of pytest.
+        keep: packages that have the version of `constraints.txt`, in place of the lowest or the newest.
         again: whether one that exists is removed first.
 
     Raises:
@@ -42,7 +46,7 @@ def run(kind: str, folder: Path, tests: list[str], *, again: bool = False) -> bo
     python = folder / "bin" / "python"
     if not python.exists():
         _uv("venv", "--quiet", "--python", sys.executable, str(folder))
-    _uv("pip", "install", "--quiet", "--python", str(python), *KINDS[kind], f"{ROOT}[test]")
+    _uv("pip", "install", "--quiet", "--python", str(python), *KINDS[kind], *_kept(keep), f"{ROOT}[test]")
     print(f"== {kind}: {_versions(python)}", flush=True)
     # What is installed is run from the installed package, the tests from the checkout; no package of the machine is in the way.
     work = folder / "work"
@@ -50,6 +54,15 @@ def run(kind: str, folder: Path, tests: list[str], *, again: bool = False) -> bo
     demo = [str(folder / "bin" / "outlines-cont"), "demo"]
     pytest = [str(python), "-m", "pytest", "-q", "-n", "auto", "--dist", "worksteal", *tests]
     return _passes(demo, work) and _passes(pytest, ROOT)
+
+
+def _kept(names: Sequence[str]) -> list[str]:
+    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    found = {line.partition("==")[0].strip(): line for line in lines}
+    missing = [name for name in names if name not in found]
+    if missing:
+        sys.exit(f"expected packages of constraints.txt after `--keep`, got {', '.join(missing)}")
+    return [found[name] for name in names]
 
 
 def _versions(python: Path) -> str:
@@ -76,10 +89,11 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--only", choices=KINDS, help="one of the environments; both by default")
     parser.add_argument("--tests", nargs="+", default=TESTS, help=f"arguments of pytest; by default {' '.join(TESTS)}")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "environments", help="where they are kept")
+    parser.add_argument("--keep", nargs="+", default=[], help="packages that have the version of constraints.txt, such as torch")
     parser.add_argument("--again", action="store_true", help="make them anew")
     chosen = parser.parse_args(argv)
     kinds = [chosen.only] if chosen.only else list(KINDS)
-    passed = {kind: run(kind, chosen.folder / kind, chosen.tests, again=chosen.again) for kind in kinds}
+    passed = {kind: run(kind, chosen.folder / kind, chosen.tests, keep=chosen.keep, again=chosen.again) for kind in kinds}
     failed = [kind for kind, good in passed.items() if not good]
     if failed:
         sys.exit(f"the environment of {' and '.join(failed)} fails; see above")

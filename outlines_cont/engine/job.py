@@ -5,7 +5,7 @@ they fail with `DeadlockError`.
 `Task`: what waits for steps of the engine, as a generator that yields each `Step` that it awaits, and items for its consumer; so it is
 one for `for` and `async for` loops, see `Engine.items`.
 
-`Recovery`: steps as transactions: a step that is interrupted or fails is rolled back to a `Checkpoint`, an undo log with a function for
+`Recovery`: steps as transactions: a step that is interrupted or fails is rolled back to a `Checkpoint`, which has a function for
 every row and job. Rows, jobs and random numbers are as before, so the output does not depend on where a step was interrupted; keys and
 values fed since a row began are recomputed, and counters (`EngineStats`, meters) count repeated work twice. A step within a step of the
 same thread is refused.
@@ -175,7 +175,7 @@ Task = Generator[Any, None, None]
 
 
 class Checkpoint:
-    """An undo log of one step: the jobs of an engine, the room for rows, and functions that restore rows and jobs."""
+    """What a step began with: the jobs of an engine, the room for rows, and functions that restore rows and jobs."""
 
     def __init__(self, jobs: Sequence[Job], room: int | None) -> None:
         """Record the jobs, and all rows of controlled jobs, as a controller may change any of them."""

@@ -289,17 +289,25 @@ $("text").addEventListener("click", (event) => {
 });
 
 let hovered = null, isAwaited = false;
-$("text").addEventListener("pointerover", (event) => {
-  hovered = indexOf(event.target);
+function point(index) {
+  hovered = index;
   if (isAwaited || $("details").contains(document.activeElement)) return;
   isAwaited = true;
-  requestAnimationFrame(() => { isAwaited = false; details(hovered ?? view.at); });
-});
-$("text").addEventListener("pointerleave", () => { if (!$("details").contains(document.activeElement)) details(view.at); });
+  requestAnimationFrame(() => {
+    isAwaited = false;
+    // What is shown already stays, as the pointer may be on its way to a button there.
+    if ((hovered ?? view.at) !== shown) details(hovered ?? view.at);
+  });
+}
+$("text").addEventListener("pointerover", (event) => point(indexOf(event.target)));
+$("text").addEventListener("pointerleave", () => point(null));
 
 // --- what is known of a token -------------------------------------------------------------------
 
+let shown = null; // the index of the token whose details are there
+
 function details(index) {
+  shown = index;
   const token = view.row?.tokens[index];
   if (!token) {
     const said = view.rows.length ? "Point at a token, or go to the text and use the arrow keys." : "What is known of a token is shown here.";

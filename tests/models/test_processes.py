@@ -45,7 +45,7 @@ try:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         seconds()
-        for _ in range(20):
+        for _ in range(60):
             if ENOUGH:
                 break
             for signum, name in ((signal.SIGSTOP, "alone"), (signal.SIGCONT, "beside")):
