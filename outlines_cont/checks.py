@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import operator
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import wraps
 from inspect import Parameter, signature
@@ -75,6 +75,15 @@ def check(option: str, value: T, holds: bool, expected: str, advice: str = "") -
     if not holds:
         raise OptionError(f"expected {expected} as `{option}`, got {value!r}{advice and '. ' + advice}", option)
     return value
+
+
+def check_one_of(option: str, value: T, known: Sequence[str | None], advice: str = "") -> T:
+    """Return a value; raise `OptionError`, with the closest of the known ones if it is a text, unless it is one of them."""
+    texts = [one for one in known if one is not None]
+    near = did_you_mean(value, texts).strip() if isinstance(value, str) else ""
+    *others, last = map(repr, texts)
+    expected = f"{', '.join(others)} or {last}" if others else last
+    return check(option, value, value in known, expected, near or advice)
 
 
 _LARGEST = 2**1023
@@ -145,9 +154,10 @@ def check_draft(draft: T) -> T:
     """Return a draft; raise `OptionError` if it is neither `"lookup"`, nor a model, nor an object with `propose`, nor None."""
     is_known = draft is None or (isinstance(draft, str) and draft == "lookup") or is_model(draft)
     if not is_known and (isinstance(draft, type) or not callable(getattr(draft, "propose", None))):
+        near = did_you_mean(draft, ["lookup"]) if isinstance(draft, str) else ""
         raise OptionError(
             "expected 'lookup', a model such as `models.transformers(...)`, or an object with `propose(token_ids)` as `draft`, "
-            f"got {shortened(repr(draft))}",
+            f"got {shortened(repr(draft))}{near and '.' + near}",
             "draft",
         )
     return draft

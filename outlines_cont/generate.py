@@ -27,7 +27,16 @@ from fsm import Expression
 from fsm.automaton.captures import Captures
 from fsm.expression import lift
 from fsm.schema.model import arguments_of
-from outlines_cont.checks import check, check_model, checked_bool, is_int, is_model, knows_its_options, names_of
+from outlines_cont.checks import (
+    check,
+    check_model,
+    check_one_of,
+    checked_bool,
+    is_int,
+    is_model,
+    knows_its_options,
+    names_of,
+)
 from outlines_cont.drafts.opening import open_draft
 from outlines_cont.errors import MissingEOS, NotPicklable, OptionError, shortened
 from outlines_cont.events.event import StreamOptions
@@ -367,7 +376,7 @@ def _constraint(
     max_rejections: int | None,
 ) -> Constraint | CheckedConstraint:
     checked_bool(force, "force")
-    check("end", end, end in ("eos", "free"), "'eos' or 'free'")
+    check_one_of("end", end, ("eos", "free"))
     expected = "a number of retries, 0 or more,"
     check("max_retries", max_retries, is_int(max_retries, 0), expected, f"The default is {MAX_RETRIES}.")
     rejections = min(MAX_REJECTIONS, max_retries) if max_rejections is None else max_rejections

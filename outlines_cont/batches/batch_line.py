@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from outlines_cont.invalid_value import said_of
 from outlines_cont.near_names import did_you_mean
 from outlines_cont.pipelines.outcome import Failure, InputError, digest_of
 from outlines_cont.pipelines.output import json_line
@@ -65,9 +66,8 @@ class BatchLine:
             request = _Request.model_validate(given)
         except ValidationError as error:
             first = error.errors()[0]
-            told = f"{first['msg']}: {'/'.join(map(str, first['loc'])) or 'the line'}"
-            expected = "expected an object with `custom_id`, `method`, `url` and `body`"
-            return cls(number, id_, custom_id, failure=Failure("invalid_request", f"{expected}. {told}"))
+            told = f"expected an object with `custom_id`, `method`, `url` and `body`. {said_of(first, first['loc'])}"
+            return cls(number, id_, custom_id, failure=Failure("invalid_request", told))
         body = request.body if model is None else {"model": model} | request.body
         return cls(number, id_, custom_id, request.url, body, _failure_of(request))
 

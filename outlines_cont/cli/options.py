@@ -329,9 +329,10 @@ class ServeOptions:
     """Serve a model, or several: Chat Completions, Responses, Completions, and Anthropic's Messages, with the constraints of this package.
 
     It needs the extra `serve`: `pip install 'outlines-cont[serve]'`. Clients send the key in the variable OUTLINES_CONT_API_KEY, if it is
-    set. `/health` and `/metrics` are for those who run it. Ctrl-C ends it, after the requests that are being answered.
+    set. `/health` and `/metrics` are for those who run it. Ctrl-C or SIGTERM ends it, after the requests that are being answered, or
+    after 30 seconds.
 
-    Exit status: 0, or 2 for a wrong option, or a model that cannot be loaded.
+    Exit status: 0 after Ctrl-C, 143 after SIGTERM, 2 for a wrong option, or a model that cannot be loaded.
     """
 
     # fmt: off

@@ -23,6 +23,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 from outlines_cont.checks import write_text_file
 from outlines_cont.events.json_paths import byte_ranges, field_of, leaves
 from outlines_cont.interfaces import Tokenizer
+from outlines_cont.invalid_value import said_of
 from outlines_cont.pipelines.outcome import SetupError
 
 if TYPE_CHECKING:
@@ -142,7 +143,8 @@ class Calibration:
         try:
             found = TypeAdapter(Calibration).validate_json(Path(path).read_bytes())
         except (OSError, ValueError) as error:
-            reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+            first = error.errors()[0] if isinstance(error, ValidationError) else None
+            reason = error if first is None else said_of(first, first["loc"])
             raise SetupError(
                 f"expected a calibration that `--save-calibration` has written, but {str(path)!r} is not one: {reason}"
             ) from error

@@ -56,7 +56,7 @@ from outlines_cont.generation.stream import RunEvents, TaskStream
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.jinja_sandbox import BoundedSandbox, TemplateUsage, running_usage
 from outlines_cont.models.tokenizer.special_names import SpecialNames, control_names_of
-from outlines_cont.near_names import NearNames
+from outlines_cont.near_names import NearKeys, NearNames
 from outlines_cont.policies.constraint import EndMode
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.params import Sampler
@@ -299,7 +299,8 @@ class TemplateProgram:
         state = self._state if call is None or _is_search(call.maker) else call.snapshot()
         text = "" if state is None else str(state)[len(self._given_text) :]
         captures, reasons = self.captures, self._shaped(self._reasons)
-        return TemplateResult(text, state, MappingProxyType(captures), MappingProxyType(reasons), self.error)
+        named = (MappingProxyType(NearKeys(found)) for found in (captures, reasons))
+        return TemplateResult(text, state, *named, self.error)
 
     async def _write(self) -> None:
         """Run the template; text between two generated spans is appended to the state before the second one."""

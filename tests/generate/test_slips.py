@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+import fsm
 import outlines_cont
 from outlines_cont import Chat, Template, continuous, control, generate, models, pipelines, policies, samplers, templates
 from outlines_cont.errors import LengthWarning, NoValueWarning, OutlinesContError
@@ -23,6 +24,10 @@ TWO = STATE.fork(2)
 
 class Order(BaseModel):
     customer: str
+
+
+def weather(city: str) -> None:
+    """Tell the weather."""
 
 
 SLIPS: dict[str, tuple[Callable[[], Any], str]] = {
@@ -62,13 +67,29 @@ SLIPS: dict[str, tuple[Callable[[], Any], str]] = {
     "a misspelled function of a template": (lambda: Template("{{ chioce(['a']) }}").run(TINY).check(), "Did you mean 'choice'?"),
     "a function of another template language": (lambda: Template("{{ generate('a') }}").run(TINY).check(), "by which a template generates"),
     "a misspelled filter": (lambda: Template("{{ x | uper }}"), "Did you mean 'upper'?"),
+    "a misspelled method in a template": (lambda: Template("{{ x.uper() }}").run(TINY, x="a").check(), "Did you mean 'upper'?"),
+    "a misspelled key in a template": (lambda: Template("{{ x.lenght }}").run(TINY, x={"length": 1}).check(), "Did you mean 'length'?"),
+    "a misspelled capture in a template": (
+        lambda: Template("Kind: {{ choice('kind', ['a']) }}{{ captures['knd'] }}").run(TINY).check(), "Did you mean 'kind'?",
+    ),
+    "a misspelled capture": (lambda: Template("Kind: {{ choice('kind', ['a']) }}").run(TINY).captures["knd"], "Did you mean 'kind'?"),
+    "a capture of a template without any": (lambda: Template("Kind").run(TINY).captures["kind"], "There are none"),
+    "a misspelled language": (lambda: fsm.regexp, "Did you mean 'regex'?"),
+    "a misspelled type": (lambda: fsm.types.emial, "Did you mean 'email'?"),
+    "a misspelled draft": (lambda: generate.text(TINY, draft="lookp"), "Did you mean 'lookup'?"),
+    "a misspelled draft of a call": (lambda: TEXT("a", draft="lokup"), "Did you mean 'lookup'?"),
+    "a misspelled end": (lambda: generate.regex(TINY, "a", end="fre"), "Did you mean 'free'?"),
+    "a misspelled tool": (lambda: Chat(TINY, tools=[weather]).user("Hi").assistant(tool_choice="wether"), "Did you mean 'weather'?"),
+    "a misspelled tool among some": (
+        lambda: Chat(TINY, tools=[weather]).user("Hi").assistant(tool_choice=["auto", "wether"]), "Did you mean 'weather'?",
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("slip", SLIPS)
 def test_a_slip_is_answered_with_what_to_write(slip: str) -> None:
     call, said = SLIPS[slip]
-    with pytest.raises((AttributeError, TypeError, IndexError, OutlinesContError), match=said):
+    with pytest.raises((AttributeError, TypeError, LookupError, OutlinesContError), match=said):
         call()
 
 
