@@ -299,9 +299,6 @@ class _Part(NamedTuple):
     some: Node
 
 
-_NO_PART = _Part(EMPTY, EMPTY)
-
-
 def _parts(rules: dict[str, _Program]) -> dict[str, _Part]:
     """The terms of all rules."""
     names = {name: [*dict.fromkeys(s.name for s in program if isinstance(s, _Name))] for name, program in rules.items()}

@@ -298,9 +298,8 @@ class TemplateProgram:
         call = self._call
         state = self._state if call is None or _is_search(call.maker) else call.snapshot()
         text = "" if state is None else str(state)[len(self._given_text) :]
-        captures, reasons = self.captures, self._shaped(self._reasons)
-        named = (MappingProxyType(NearKeys(found)) for found in (captures, reasons))
-        return TemplateResult(text, state, *named, self.error)
+        captures, reasons = NearKeys(self.captures), NearKeys(self._shaped(self._reasons))
+        return TemplateResult(text, state, MappingProxyType(captures), MappingProxyType(reasons), self.error)
 
     async def _write(self) -> None:
         """Run the template; text between two generated spans is appended to the state before the second one."""

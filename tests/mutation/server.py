@@ -6,7 +6,6 @@ import gc
 import json
 import os
 import select
-import signal
 import sys
 import time
 import traceback
@@ -16,7 +15,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TextIO
 
-from tests.mutation.copy import Job, die_with_parent, lead_group
+from tests.mutation.copy import Job, die_with_parent, ended, lead_group
 from tests.mutation.coverage_map import PYTEST, Recording
 from tests.mutation.patch import LiveFunctions, changed_code
 
@@ -191,7 +190,8 @@ class _Serving:
         if not pid:
             self._become(request)
         lead_group(pid)
-        result = _ended(pid, begun + request.seconds)
+        while (result := ended(pid, begun + request.seconds)) is None:
+            time.sleep(0.003)
         test = self._running.read_text(encoding="utf-8") if self._running.exists() else ""
         return Answer(result, test, time.monotonic() - begun)
 
@@ -241,24 +241,3 @@ class _Serving:
             if self._failed:
                 return 1
         return 0
-
-
-def _ended(pid: int, end: float) -> int | str:
-    """What a process ended with; it is ended where it does not until then."""
-    while True:
-        found, status = os.waitpid(pid, os.WNOHANG)
-        if found:
-            _end_group(pid)
-            return os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else "dies"
-        if time.monotonic() > end:
-            _end_group(pid)
-            os.waitpid(pid, 0)
-            return "hangs"
-        time.sleep(0.003)
-
-
-def _end_group(pid: int) -> None:
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return
