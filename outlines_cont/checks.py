@@ -3,7 +3,7 @@ of other functions, else with the closest known name. `names_of`: the arguments 
 
 Checks of arguments: predicates (`is_int`, `is_number`, `is_model`; a bool is no number), functions that raise `OptionError` (`check`,
 `check_int`, `check_limits` and so on; those of one value return it), and `file_text`, which reads a file in UTF-8 or raises a given
-error.
+error. `said_of`: an error that pydantic found in a value from outside, in the same words ("expected a number as `temperature`, got 'hot'").
 
 Limits and defaults that the command line and Python share: `MAX_SAMPLES`, `DEFAULT_MAX_TOKENS`, and `num_cores`, the cores that this
 process may use.
@@ -11,6 +11,7 @@ process may use.
 
 from __future__ import annotations
 
+import json
 import math
 import operator
 import os
@@ -191,6 +192,64 @@ def write_text_file(path: Path, text: str, error: Callable[[str], Exception]) ->
         raise error(
             f"expected a path where a file can be written, got {shown}: {reason.strerror or reason}."
         ) from reason
+
+
+_EXPECTED = {
+    "int": "an int",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "a text",
+    "list": "a list",
+    "tuple": "a list",
+    "dict": "an object",
+    "model": "an object",
+    "finite_number": "a finite number",
+    "none_required": "null",
+    "literal_error": "{expected}",
+    "union_tag_not_found": "an object with a `type`",
+    "greater_than_equal": "{ge:g} or more",
+    "less_than_equal": "{le:g} or less",
+    "greater_than": "more than {gt:g}",
+    "less_than": "less than {lt:g}",
+    "too_short": "a list of {min_length} or more",
+    "too_long": "a list of {max_length} or fewer",
+    "string_too_short": "{min_length} characters or more",
+    "string_too_long": "{max_length} characters or fewer",
+}
+"""What a kind of error expects; `int` stands for `int_type`, `int_parsing` and so on."""
+
+
+def said_of(error: Any, place: Sequence[str | int]) -> str:
+    """Return what is wrong, with the place of the value, such as `["messages", 0, "role"]`, once.
+
+    Args:
+        error: an entry of `ValidationError.errors()`.
+        place: keys and indices, from the outermost; empty for the whole.
+    """
+    kind, facts, named = error["type"], error.get("ctx", {}), "/".join(map(str, place))
+    told = error["msg"].removeprefix("Value error, ")
+    if kind == "missing":
+        return f"expected `{named}`, got none"
+    if kind == "extra_forbidden":
+        return f"unknown field `{named}`"
+    if kind == "json_invalid":
+        return f"expected JSON, got what cannot be read as such: {facts['error']}"
+    if kind == "union_tag_invalid":
+        return f"expected {facts['expected_tags']} as `{named}/type`, got {_shown(facts['tag'])}"
+    expected = _EXPECTED.get(kind) or _EXPECTED.get(kind.split("_")[0])
+    if expected is not None:
+        at = f" as `{named}`" if named else ""
+        return f"expected {expected.format(**facts)}{at}, got {_shown(error['input'])}"
+    return told if not named or f"`{named}`" in told else f"{named}: {told}"
+
+
+def _shown(value: Any) -> str:
+    """Return a value of JSON for a message; of lists and objects only what they are."""
+    if isinstance(value, dict):
+        return "an object" if value else "an empty object"
+    if isinstance(value, list):
+        return "a list" if value else "an empty list"
+    return shortened(repr(value) if isinstance(value, str) else json.dumps(value, default=repr), 100)
 
 
 MAX_SAMPLES = 100_000

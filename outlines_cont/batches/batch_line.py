@@ -13,7 +13,7 @@ from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from outlines_cont.invalid_value import said_of
+from outlines_cont.checks import said_of
 from outlines_cont.near_names import did_you_mean
 from outlines_cont.pipelines.outcome import Failure, InputError, digest_of
 from outlines_cont.pipelines.output import json_line

@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import numpy
 from pydantic import Field, TypeAdapter, ValidationError
 
-from outlines_cont.checks import write_text_file
+from outlines_cont.checks import said_of, write_text_file
 from outlines_cont.events.json_paths import byte_ranges, field_of, leaves
 from outlines_cont.interfaces import Tokenizer
-from outlines_cont.invalid_value import said_of
 from outlines_cont.pipelines.outcome import SetupError
 
 if TYPE_CHECKING:

@@ -29,9 +29,9 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fsm import SchemaWarning, TokenFSM
+from outlines_cont.checks import said_of
 from outlines_cont.errors import ContextLengthError, OptionError
 from outlines_cont.generation.engine_thread import EngineThread, Reading
-from outlines_cont.invalid_value import said_of
 from outlines_cont.models.collector import IdleCollections
 from outlines_cont.policies.slow_work import JobBound
 from outlines_cont.serve.hosts import KnownHosts, is_loopback

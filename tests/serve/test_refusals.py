@@ -10,7 +10,7 @@ import pytest
 from pydantic import TypeAdapter, ValidationError
 
 from outlines_cont import models
-from outlines_cont.invalid_value import said_of
+from outlines_cont.checks import said_of
 from outlines_cont.serve.app import _BODIES, _place
 from tests.serve.hostile import spoiled
 from tests.serve.running import Running
