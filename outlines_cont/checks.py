@@ -91,7 +91,7 @@ _LARGEST = 2**1023
 
 
 def is_int(value: object, least: int | None = None, most: int | None = None) -> TypeGuard[int]:
-    """Return whether a value is an int from `least` to `most`, each without a limit where it is None; a bool is not."""
+    """Return whether a value is an int from `least` to `most`, each without a limit if it is None; a bool is not."""
     if isinstance(value, bool) or not isinstance(value, int):
         return False
     return (least is None or value >= least) and (most is None or value <= most)
@@ -106,7 +106,7 @@ def index_of(value: object) -> int | None:
 
 
 def check_int(option: str, value: T, least: int, most: int | None = None, *, is_optional: bool = False) -> T:
-    """Return a value; raise `OptionError` for anything but an int from `least` to `most`, or None where `is_optional`."""
+    """Return a value; raise `OptionError` for anything but an int from `least` to `most`, or None if `is_optional`."""
     holds = is_int(value, least, most) or (is_optional and value is None)
     wanted = f"an int, {least} or more," if most is None else f"an int from {least} to {most:,}"
     return check(option, value, holds, f"{wanted}{' or None' if is_optional else ''}")

@@ -1,6 +1,6 @@
 """Generators for constrained decoding: `regex`, `choice`, `json`, `format`, `cfg` and `fsm` compile a constraint to a token FSM and return
-a `Generator`; that of `text` is free. What no automaton can express (some keywords of JSON Schema, checks of an expression) is checked when
-a value ends; one that fails is sampled again (rejection sampling or backtracking, at most `max_retries`). `made_once` caches generators.
+a `Generator`; `text` has no constraint. What no automaton can express (keywords of JSON Schema, checks of an expression) is checked when a
+value ends; one that fails is sampled again (rejection sampling or backtracking, at most `max_retries`). `made_once` caches generators.
 
 A generator is a frozen value, pickled as the call that made it. Called with a prompt, a state, or a list of either, it returns values;
 wrapped in `continuous` it returns a state.

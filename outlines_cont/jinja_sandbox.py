@@ -36,7 +36,7 @@ from outlines_cont.near_names import did_you_mean
 
 
 class NearUndefined(StrictUndefined):
-    """A name without a value, whose use is an error; that of an attribute has the closest key or attribute of its owner."""
+    """A name without a value, whose use is an error; for an attribute it suggests the closest key or attribute of its owner."""
 
     __slots__ = ()
 

@@ -38,7 +38,7 @@ class BatchLine:
 
     Attributes:
         number: its number in the file, from 1.
-        id: that of its record, which changes when the line, its number or the settings of the run change.
+        id: the id of its record, which changes when the line, its number or the settings of the run change.
         custom_id: the name that the line gives to its request; None if it is unreadable.
         url: where the request goes.
         body: the request.

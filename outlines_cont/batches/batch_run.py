@@ -25,8 +25,8 @@ class BatchRun:
 
     Args:
         source: the file of requests.
-        output: where replies go.
-        errors: where the records of failed requests go; it is made with the first of them.
+        output: the file of the replies.
+        errors: the file of the records of failed requests; it is made with the first of them.
         settings: what a reply depends on besides its line, of which a resumed run must have the same.
         model: the model of requests that name none; None leaves them as they are.
         at_once: how many requests are sent at the same time.

@@ -140,5 +140,5 @@ async def _in_thread(call: Callable[[], Reply]) -> Reply:
 
 
 def _seconds(text: str | None) -> float:
-    """Return the seconds of `Retry-After`; 0 where it has none."""
+    """Return the seconds of `Retry-After`; 0 if there is none."""
     return float(text) if text is not None and text.isdecimal() and len(text) < 9 else 0.0

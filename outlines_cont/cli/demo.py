@@ -94,7 +94,7 @@ class DemoRow:
         return any(step.error is not None for step in self.steps)
 
     def to_json(self) -> str:
-        """Return the row as one line of JSON: the text, a field per step, and `error` where one failed."""
+        """Return the row as one line of JSON: the text, a field per step, and `error` if a step failed."""
         fields: dict[str, Any] = {"text": self.text} | {step.name: step.value for step in self.steps}
         errors = [step.error for step in self.steps if step.error is not None]
         if errors:

@@ -152,7 +152,7 @@ class ExtractOptions:
 
     @property
     def most_tokens(self) -> int:
-        """`max_tokens`, or the default where it is not given."""
+        """`max_tokens`, or the default if it is not given."""
         return DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens
 
     @property

@@ -2,7 +2,7 @@
 `/v1/messages`, `/v1/models`, `/health` and `/metrics`, and the inspector at `/`.
 
 A request is read and checked, and its choices become rows of the engine; when the client goes away they are cancelled within a step.
-Errors have the form of OpenAI's, below `/v1/messages` that of Anthropic's. A line of log per request has no text of it.
+Errors have the form of OpenAI's API, below `/v1/messages` the form of Anthropic's. The log has a line for each request, without its text.
 """
 
 from __future__ import annotations
@@ -277,7 +277,7 @@ class Server:
             return JSONResponse(writer.whole(found))
 
     async def count(self, body: CountRequest, request: Request) -> int:
-        """Return how many tokens the prompt of a request has, also where they are too many for the model."""
+        """Return how many tokens the prompt of a request has, even if they are too many for the model."""
         self._note_model(body, request)
         with self.door.entered(1):
             try:

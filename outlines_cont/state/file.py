@@ -88,7 +88,7 @@ class _PartRecord(StrictRecord):
 
 # Fields that a row and its record have in common.
 _COMMON = ("finish_reason", "counted", "search", "starts_inside", "surprise_start", "pinned")
-# The same of its last generated span; the record of a row has them beside its own.
+# Fields of the last generated span that the record of a row has beside its own.
 _OF_PIECE = ("healed", "stop", "thoughts", "rejections", "policy_retries", "ended")
 
 
@@ -294,7 +294,7 @@ class _Writer:
 
 
 def _kept_options(row: StateRow) -> KeptOptions:
-    """Return the options with which the last span of a row is resumed; those of a call without options where it cannot be."""
+    """Return the options with which the last span of a row is resumed; the defaults if it cannot be resumed."""
     options = row.piece.options if row.piece is not None and row.finish_reason == "length" else None
     if options is None or isinstance(options, KeptOptions):
         return options or KeptOptions()
@@ -316,7 +316,7 @@ def _check_logprobs(logprobs: Sequence[float], kinds: Sequence[int], counted: by
 
 
 class _RowLoader:
-    """Converts records and tensors to rows; `ValueError` where these do not fit each other or the model."""
+    """Converts records and tensors to rows; raises `ValueError` if they do not fit each other or the model."""
 
     def __init__(self, record: _StateRecord, tensors: Mapping[str, torch.Tensor], model: LanguageModel) -> None:
         self._record = record
@@ -533,7 +533,7 @@ def _implied_prompt(row: StateRow, model: LanguageModel) -> int:
 
 
 def name_of_model(model: LanguageModel) -> str:
-    """Return the class of a model, its id or folder where it has one, and its size, for messages."""
+    """Return the class of a model, its id or folder if it has one, and its size, for messages."""
     # Without the number that tells it from other models of this process.
     name = re.sub(r"(, #[0-9]+)?>$", "", repr(model)).removeprefix("<")
     num_layers = len(model.new_cache().layers)
@@ -612,7 +612,7 @@ def _read(path: Path) -> tuple[dict[str, torch.Tensor], str]:
 
 
 def _read_bytes(file: IO[bytes]) -> tuple[dict[str, torch.Tensor], str]:
-    """Return the same of a file that is open, from its position to its end."""
+    """Return the tensors and the description of an open file, from its position to its end."""
     data = _opened(file, "read").read()
     if not data:
         raise _broken(file, "it is at its end, and nothing is left to read; after writing, `seek(0)`")

@@ -89,7 +89,7 @@ class TemplateResult(NearNames):
     error: Exception | None = None
 
     def check(self) -> Self:
-        """Return the same, or raise its error, whose attribute `result` is this result."""
+        """Return this result, or raise its error, whose attribute `result` is this result."""
         if self.error is not None:
             raise with_result(self.error, self)
         return self

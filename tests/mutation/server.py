@@ -28,13 +28,13 @@ class Request(NamedTuple):
     """Some tests to run, with one file changed or as it is; or the tests of a file, of which is written down what they run.
 
     Attributes:
-        path: the file that is changed, from the root of the tree; empty where none is.
+        path: the file that is changed, from the root of the tree; empty if none is changed.
         before: the text of the file when the tests were collected.
         after: the text that takes its place.
         tests: the ids of the tests, each with the most seconds that it may take.
         seconds: how long all of it may take.
         recorded: the test file whose tests are run in its place.
-        target: where it is written what they run.
+        target: the file to which it is written what they run.
     """
 
     path: str
@@ -51,7 +51,7 @@ class Answer(NamedTuple):
 
     Attributes:
         result: the number that the process ended with (0: no test failed), `"hangs"` or `"dies"`.
-        test: the test that failed, or ran when the process ended; empty where that is not known.
+        test: the test that failed, or ran when the process ended; empty if that is not known.
         seconds: how long it took.
     """
 
@@ -66,7 +66,7 @@ class TestServer:
     Args:
         tree: the copy.
         files: the test files that are collected, from its root.
-        is_recording: True where what tests run is to be written down.
+        is_recording: whether to write down what the tests run.
     """
 
     __test__ = False
@@ -223,7 +223,7 @@ class _Serving:
         return int(bool(self._failed))
 
     def _changed(self, request: Request) -> int:
-        """Change the functions that differ; 0 where that is done."""
+        """Change the functions that differ; return 0 if that is done."""
         if not request.path:
             return 0
         pairs = changed_code(request.before, request.after, self._tree / request.path)
