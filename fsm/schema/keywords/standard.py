@@ -80,13 +80,13 @@ def loose_reading(pattern: str, limits: Limits) -> tuple[str, ...]:
     return (f"ECMA-262 refuses it with the `u` flag: {', '.join(loose)}",) if loose else ()
 
 
-def _bound(name: str, opposite: str, since: str = "draft-04") -> Keyword:
+def _bound(name: str, opposite: str) -> Keyword:
     """A bound; its negation is the opposite one."""
 
     def failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
         yield ({"type": "number", opposite: value},)
 
-    return Keyword(name, NUMBER, NUMERIC, since=since, failures=failures, is_built=True)
+    return Keyword(name, NUMBER, NUMERIC, since="draft-04", failures=failures, is_built=True)
 
 
 NUMBERS = (
