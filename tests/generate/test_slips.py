@@ -13,8 +13,9 @@ from pydantic import BaseModel
 import fsm
 import outlines_cont
 from outlines_cont import Chat, Template, continuous, control, generate, models, pipelines, policies, samplers, templates
+from outlines_cont.checks import check_one_of
 from outlines_cont.errors import LengthWarning, NoValueWarning, OutlinesContError
-from outlines_cont.near_names import NearNames, did_you_mean
+from outlines_cont.near_names import NearKeys, NearNames, did_you_mean
 
 TINY = models.tiny()
 TEXT = generate.text(TINY)
@@ -120,6 +121,33 @@ def test_a_name_with_one_slip_is_suggested(owner: Any) -> None:
         assert caught.value.name == slipped
         assert did_you_mean(slipped, names) in str(caught.value) or "Write" in str(caught.value)
         assert not hasattr(owner, "_private_" + name)
+
+
+NAMED: dict[str, tuple[list[str], Callable[[str], Any]]] = {
+    "fsm": ([name for name in fsm.__all__ if len(name) > 4], lambda name: getattr(fsm, name)),
+    "captures": (["customer", "quantity", "address"], NearKeys({"customer": 1, "quantity": 2, "address": 3}).__getitem__),
+    "an option of some texts": (
+        ["required", "weather", "forecast"],
+        lambda name: check_one_of("x", name, ["required", "weather", "forecast"]),
+    ),
+    "a key in a template": (
+        ["customer", "quantity", "address"],
+        lambda name: Template(f"{{{{ x.{name} }}}}").run(TINY, x={"customer": 1, "quantity": 2, "address": 3}).check(),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", NAMED)
+def test_a_name_with_one_slip_is_answered_with_the_nearest(what: str) -> None:
+    names, ask = NAMED[what]
+    dice = random.Random(what)
+    for name in [dice.choice(names) for _ in range(12)]:
+        slipped = _slipped(name, dice)
+        if slipped not in names:
+            with pytest.raises((AttributeError, LookupError, OutlinesContError)) as caught:
+                ask(slipped)
+            assert did_you_mean(slipped, names).strip() in str(caught.value)
+            assert "Did you mean" in str(caught.value)
 
 
 def test_the_error_of_a_property_is_not_hidden() -> None:
