@@ -385,6 +385,7 @@ class FormattedReply(ReplyConstraint):
 
     def __init__(self, whole: AnyConstraint, begins: Sequence[bytes], model: LanguageModel) -> None:
         self.whole: Any = whole
+        self.calls: Any = None  # they are part of the whole
         self.marker, self.marker_id, self.must_call, self.is_free = "", None, False, False
         self.horizon, self.max_retries = whole.horizon, whole.max_retries
         self._begins = tuple(begins)
@@ -414,21 +415,9 @@ class FormattedReply(ReplyConstraint):
         """Return the state after the constraint has rewound the row."""
         return replace(after, inner=self.whole.rewound(before.inner, after.inner, row))
 
-    def at_end(self, state: FormattedState, row: RowView) -> Branch | None:  # type: ignore[override]
-        """Return the branch that rewinds if the reply must not end here."""
-        return cast("Branch | None", self.whole.at_end(state.inner, row))
-
     def give_up(self, state: FormattedState, row: RowView, reason: str) -> FormattedState:  # type: ignore[override]
         """Raise the error of the constraint."""
         return replace(state, inner=self.whole.give_up(state.inner, row, reason))
-
-    def hint(self, state: FormattedState, row: RowView) -> int | None:  # type: ignore[override]
-        """Return the hint of the constraint."""
-        return cast("int | None", self.whole.hint(state.inner, row))
-
-    def wish(self, state: FormattedState, row: RowView) -> str:  # type: ignore[override]
-        """Return what must follow."""
-        return str(self.whole.wish(state.inner, row))
 
     def held_bytes(self, state: FormattedState) -> int:  # type: ignore[override]
         """Return how many trailing bytes may yet be rewound, or be the beginning of a call."""
@@ -449,6 +438,9 @@ class FormattedReply(ReplyConstraint):
             data += self.whole.spelled([row_ids[count]])
             count += 1
         return 0 if self._kind(data[len(healed) :]) == "calls" else None
+
+    def _present(self, state: FormattedState) -> tuple[Any, Any]:  # type: ignore[override]
+        return self.whole, state.inner
 
     def _kind(self, data: bytes) -> Literal["text", "calls"] | None:
         """Return what a reply is that begins with some bytes; None if that is not known yet."""
