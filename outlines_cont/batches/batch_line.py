@@ -1,5 +1,5 @@
 """`BatchLine`: a line of a batch file of OpenAI (`custom_id`, `method`, `url`, `body`), and the records that are written of it. A line that
-cannot be sent has an error of its own. `batch_lines`: those of a file.
+cannot be sent has an error of its own. `batch_lines`: the lines of a file.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class BatchLine:
 
     @classmethod
     def of(cls, number: int, text: bytes, settings: str, model: str | None) -> BatchLine:
-        """Return the line of a text; `settings` is a digest of those of the run, and `model` the one of requests that name none."""
+        """Return the line of a text; `settings` is a digest of the run's settings, and `model` the model of requests that name none."""
         id_ = f"batch_req_{digest_of(f'{number} {settings} '.encode() + text)}"
         try:
             given = json.loads(text)

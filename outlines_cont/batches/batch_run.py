@@ -74,7 +74,7 @@ class BatchRun:
         self.tally.failed = self._num_failed
 
     def run(self, door: Door, show: Callable[[Tally], object]) -> None:
-        """Send all lines that have no record yet; `show` is called after each record. The errors are those of the door and of writing."""
+        """Send all lines that have no record yet; `show` is called after each record. Raises the errors of the door and of writing."""
         if self._overwrite:
             for path in self._paths.values():
                 path.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """Doors: functions that send a request, and return the status and the body of its reply.
 
 `application_door`: to an ASGI application in this process, without a socket. `server_door`: to a server that runs already, such as one of
-Ray Serve with replicas on many machines; where that is busy (status 429 or 503), the request is sent again.
+Ray Serve with replicas on many machines; if it is busy (status 429 or 503), the request is sent again.
 """
 
 from __future__ import annotations

@@ -62,7 +62,7 @@ def load_model(
         waiting = os.environ.get("OMP_WAIT_POLICY", "as OpenMP does").lower()
         typer.echo(f"Threads: {choice}; waiting: {waiting}", err=True)
         own = model.capabilities.fused
-        typer.echo("Forward: fused" if own else f"Forward: that of transformers ({own.why})", err=True)
+        typer.echo("Forward: fused" if own else f"Forward: by transformers ({own.why})", err=True)
     return model
 
 
