@@ -9,18 +9,6 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 
-__all__ = [
-    "BanRecord",
-    "Count",
-    "Counts",
-    "Finite",
-    "GuidanceRecord",
-    "KeptOptions",
-    "ReplaceRecord",
-    "StrictRecord",
-    "ThinkingRecord",
-]
-
 Count = Annotated[int, Field(ge=0, lt=2**63)]
 Counts = Annotated[frozenset[Count], PlainSerializer(sorted)]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
