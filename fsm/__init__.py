@@ -4,6 +4,8 @@ Languages come from regular expressions, JSON schemas and Lark grammars; masks f
 Never imports torch.
 """
 
+from typing import TYPE_CHECKING
+
 from fsm import types
 from fsm.errors import (
     BudgetExceeded,
@@ -21,6 +23,7 @@ from fsm.errors import (
     UnsupportedRegex,
     VocabularyError,
     VocabularyGap,
+    did_you_mean,
 )
 from fsm.expression import Expression, Report, ReportLine, from_interegular
 from fsm.languages import choice, json_string, substring, until
@@ -81,3 +84,10 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return __all__
+
+
+if not TYPE_CHECKING:  # type checkers would take it as a promise that all names exist
+
+    def __getattr__(name: str) -> object:
+        near = did_you_mean(name, () if name.startswith("_") else __all__)
+        raise AttributeError(f"module 'fsm' has no attribute {name!r}.{near}", name=name, obj=None)

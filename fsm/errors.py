@@ -1,7 +1,7 @@
-"""Errors of `fsm`, and functions for their messages (`shorten`, `clip`, `reference`, `exceeded`). `FSMError` is the base class of all; a
-message states what was expected, what was received, and how to correct it. Each subclass also derives from the built-in exception that it
-resembles (mostly `ValueError`), some have attributes such as `pattern` or `pointer`, and all can be pickled. `SchemaWarning` is a warning
-and not an `FSMError`.
+"""Errors of `fsm`, and functions for their messages (`shorten`, `clip`, `did_you_mean`, `reference`, `exceeded`). `FSMError` is the base
+class of all; a message states what was expected, what was received, and how to correct it. Each subclass also derives from the built-in
+exception that it resembles (mostly `ValueError`), some have attributes such as `pattern` or `pointer`, and all can be pickled.
+`SchemaWarning` is a warning and not an `FSMError`.
 
 `stacklevel_of_user`: the `stacklevel` with which a warning points at the line of the user: at the first stack frame that is neither of
 these packages nor of torch or of a few modules of the standard library, such as `contextlib` and `asyncio`.
@@ -9,7 +9,9 @@ these packages nor of torch or of a few modules of the standard library, such as
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from copyreg import __newobj__  # type: ignore[attr-defined]
+from difflib import get_close_matches
 from reprlib import Repr
 from sys import _getframe
 
@@ -30,6 +32,13 @@ def clip(text: str, most: int = 120) -> str:
     """Return a text of at most `most` characters, with `...` in place of the middle of a longer one."""
     kept = most * 2 // 3
     return text if len(text) <= most else f"{text[:kept]}...{text[kept + 3 - most :]}"
+
+
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Return ' Did you mean ...?' with the closest of some names, in capitals or not; an empty text if none is close."""
+    known = {one.lower(): one for one in names}
+    near = get_close_matches(name.lower(), known, 1)
+    return f" Did you mean {known[near[0]]!r}?" if near else ""
 
 
 class FSMError(Exception):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
+from fsm.errors import did_you_mean
 from fsm.expression import Expression
 from fsm.languages import choice
 from fsm.pattern.python_pattern import regex
@@ -141,7 +142,9 @@ __all__ = sorted(_BUILDERS)
 
 def __getattr__(name: str) -> Expression:
     if name not in _BUILDERS:
-        raise AttributeError(f"module 'fsm.types' has no language {name!r}; it has {', '.join(_BUILDERS)}.")
+        raise AttributeError(
+            f"module 'fsm.types' has no language {name!r}; it has {', '.join(_BUILDERS)}.{did_you_mean(name, _BUILDERS)}"
+        )
     expression = globals()[name] = _built(name)
     return expression
 

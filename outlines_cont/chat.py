@@ -25,7 +25,7 @@ from outlines_cont.chats.message import Turn, called_ids, checked_message, read_
 from outlines_cont.chats.template import check_role
 from outlines_cont.chats.tool import Tool, ToolCall
 from outlines_cont.chats.tool_form import ToolForm
-from outlines_cont.checks import check, check_int, check_model, checked_bool, is_int
+from outlines_cont.checks import check, check_int, check_model, check_one_of, checked_bool, is_int
 from outlines_cont.errors import ChatError, ModelMismatch, OptionError, StateFileError
 from outlines_cont.events.event import StreamOptions
 from outlines_cont.generate import Generator
@@ -655,13 +655,12 @@ class _ToolChoice:
         tools = chat._format.tools
         names = [tool.name for tool in tools]
         if isinstance(self.choice, list | tuple):
-            is_known = all(name in ["auto", *names] for name in self.choice) and any(
-                name in names for name in self.choice
-            )
-            check("tool_choice", self.choice, is_known, f"a list of {', '.join(map(repr, ['auto', *names]))}")
-            return tuple(tool for tool in tools if tool.name in self.choice)
-        known = ["auto", "none", *(["required", *names] if tools else ())]
-        check("tool_choice", self.choice, self.choice in known, f"one of {', '.join(map(repr, known))}")
+            for name in self.choice:
+                check_one_of("tool_choice", name, ["auto", *names])
+            named = tuple(tool for tool in tools if tool.name in self.choice)
+            check("tool_choice", self.choice, bool(named), f"a list of {', '.join(map(repr, names))}")
+            return named
+        check_one_of("tool_choice", self.choice, ["auto", "none", *(["required", *names] if tools else ())])
         return tuple(tool for tool in tools if self.choice in ("auto", "required", tool.name))
 
     @property

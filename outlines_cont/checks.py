@@ -3,7 +3,7 @@ of other functions, else with the closest known name. `names_of`: the arguments 
 
 Checks of arguments: predicates (`is_int`, `is_number`, `is_model`; a bool is no number), functions that raise `OptionError` (`check`,
 `check_int`, `check_limits` and so on; those of one value return it), and `file_text`, which reads a file in UTF-8 or raises a given
-error.
+error. `said_of`: an error that pydantic found in a value from outside, in the same words ("expected a number as `temperature`, got 'hot'").
 
 Limits and defaults that the command line and Python share: `MAX_SAMPLES`, `DEFAULT_MAX_TOKENS`, and `num_cores`, the cores that this
 process may use.
@@ -11,10 +11,11 @@ process may use.
 
 from __future__ import annotations
 
+import json
 import math
 import operator
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import fields
 from functools import wraps
 from inspect import Parameter, signature
@@ -77,11 +78,20 @@ def check(option: str, value: T, holds: bool, expected: str, advice: str = "") -
     return value
 
 
+def check_one_of(option: str, value: T, known: Sequence[str | None], advice: str = "") -> T:
+    """Return a value; raise `OptionError`, with the closest of the known ones if it is a text, unless it is one of them."""
+    texts = [one for one in known if one is not None]
+    near = did_you_mean(value, texts).strip() if isinstance(value, str) else ""
+    *others, last = map(repr, texts)
+    expected = f"{', '.join(others)} or {last}" if others else last
+    return check(option, value, value in known, expected, near or advice)
+
+
 _LARGEST = 2**1023
 
 
 def is_int(value: object, least: int | None = None, most: int | None = None) -> TypeGuard[int]:
-    """Return whether a value is an int from `least` to `most`, each without a limit where it is None; a bool is not."""
+    """Return whether a value is an int from `least` to `most`, each without a limit if it is None; a bool is not."""
     if isinstance(value, bool) or not isinstance(value, int):
         return False
     return (least is None or value >= least) and (most is None or value <= most)
@@ -96,7 +106,7 @@ def index_of(value: object) -> int | None:
 
 
 def check_int(option: str, value: T, least: int, most: int | None = None, *, is_optional: bool = False) -> T:
-    """Return a value; raise `OptionError` for anything but an int from `least` to `most`, or None where `is_optional`."""
+    """Return a value; raise `OptionError` for anything but an int from `least` to `most`, or None if `is_optional`."""
     holds = is_int(value, least, most) or (is_optional and value is None)
     wanted = f"an int, {least} or more," if most is None else f"an int from {least} to {most:,}"
     return check(option, value, holds, f"{wanted}{' or None' if is_optional else ''}")
@@ -145,9 +155,10 @@ def check_draft(draft: T) -> T:
     """Return a draft; raise `OptionError` if it is neither `"lookup"`, nor a model, nor an object with `propose`, nor None."""
     is_known = draft is None or (isinstance(draft, str) and draft == "lookup") or is_model(draft)
     if not is_known and (isinstance(draft, type) or not callable(getattr(draft, "propose", None))):
+        near = did_you_mean(draft, ["lookup"]) if isinstance(draft, str) else ""
         raise OptionError(
             "expected 'lookup', a model such as `models.transformers(...)`, or an object with `propose(token_ids)` as `draft`, "
-            f"got {shortened(repr(draft))}",
+            f"got {shortened(repr(draft))}{near and '.' + near}",
             "draft",
         )
     return draft
@@ -181,6 +192,64 @@ def write_text_file(path: Path, text: str, error: Callable[[str], Exception]) ->
         raise error(
             f"expected a path where a file can be written, got {shown}: {reason.strerror or reason}."
         ) from reason
+
+
+_EXPECTED = {
+    "int": "an int",
+    "float": "a number",
+    "bool": "true or false",
+    "string": "a text",
+    "list": "a list",
+    "tuple": "a list",
+    "dict": "an object",
+    "model": "an object",
+    "finite_number": "a finite number",
+    "none_required": "null",
+    "literal_error": "{expected}",
+    "union_tag_not_found": "an object with a `type`",
+    "greater_than_equal": "{ge:g} or more",
+    "less_than_equal": "{le:g} or less",
+    "greater_than": "more than {gt:g}",
+    "less_than": "less than {lt:g}",
+    "too_short": "a list of {min_length} or more",
+    "too_long": "a list of {max_length} or fewer",
+    "string_too_short": "{min_length} characters or more",
+    "string_too_long": "{max_length} characters or fewer",
+}
+"""What a kind of error expects; `int` stands for `int_type`, `int_parsing` and so on."""
+
+
+def said_of(error: Any, place: Sequence[str | int]) -> str:
+    """Return what is wrong, with the place of the value, such as `["messages", 0, "role"]`, once.
+
+    Args:
+        error: an entry of `ValidationError.errors()`.
+        place: keys and indices, from the outermost; empty for the whole.
+    """
+    kind, facts, named = error["type"], error.get("ctx", {}), "/".join(map(str, place))
+    told = error["msg"].removeprefix("Value error, ")
+    if kind == "missing":
+        return f"expected `{named}`, got none"
+    if kind == "extra_forbidden":
+        return f"unknown field `{named}`"
+    if kind == "json_invalid":
+        return f"expected JSON, got what cannot be read as such: {facts['error']}"
+    if kind == "union_tag_invalid":
+        return f"expected {facts['expected_tags']} as `{named}/type`, got {_shown(facts['tag'])}"
+    expected = _EXPECTED.get(kind) or _EXPECTED.get(kind.split("_")[0])
+    if expected is not None:
+        at = f" as `{named}`" if named else ""
+        return f"expected {expected.format(**facts)}{at}, got {_shown(error['input'])}"
+    return told if not named or f"`{named}`" in told else f"{named}: {told}"
+
+
+def _shown(value: Any) -> str:
+    """Return a value of JSON for a message; of lists and objects only what they are."""
+    if isinstance(value, dict):
+        return "an object" if value else "an empty object"
+    if isinstance(value, list):
+        return "a list" if value else "an empty list"
+    return shortened(repr(value) if isinstance(value, str) else json.dumps(value, default=repr), 100)
 
 
 MAX_SAMPLES = 100_000

@@ -1,6 +1,6 @@
 """Generators for constrained decoding: `regex`, `choice`, `json`, `format`, `cfg` and `fsm` compile a constraint to a token FSM and return
-a `Generator`; that of `text` is free. What no automaton can express (some keywords of JSON Schema, checks of an expression) is checked when
-a value ends; one that fails is sampled again (rejection sampling or backtracking, at most `max_retries`). `made_once` caches generators.
+a `Generator`; `text` has no constraint. What no automaton can express (keywords of JSON Schema, checks of an expression) is checked when a
+value ends; one that fails is sampled again (rejection sampling or backtracking, at most `max_retries`). `made_once` caches generators.
 
 A generator is a frozen value, pickled as the call that made it. Called with a prompt, a state, or a list of either, it returns values;
 wrapped in `continuous` it returns a state.
@@ -16,8 +16,9 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
+from inspect import Parameter, Signature, signature
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Unpack, get_args, get_type_hints
 
 from pydantic import TypeAdapter
 
@@ -26,7 +27,16 @@ from fsm import Expression
 from fsm.automaton.captures import Captures
 from fsm.expression import lift
 from fsm.schema.model import arguments_of
-from outlines_cont.checks import check, check_model, checked_bool, is_int, is_model, knows_its_options
+from outlines_cont.checks import (
+    check,
+    check_model,
+    check_one_of,
+    checked_bool,
+    is_int,
+    is_model,
+    knows_its_options,
+    names_of,
+)
 from outlines_cont.drafts.opening import open_draft
 from outlines_cont.errors import MissingEOS, NotPicklable, OptionError, shortened
 from outlines_cont.events.event import StreamOptions
@@ -34,6 +44,13 @@ from outlines_cont.events.partial_type import PartialType
 from outlines_cont.generation.alternatives import field_probabilities
 from outlines_cont.generation.call import Call
 from outlines_cont.generation.formats import format_of
+from outlines_cont.generation.generator_options import (
+    CFGOptions,
+    CheckOptions,
+    ConstraintOptions,
+    GeneratorOptions,
+    JSONOptions,
+)
 from outlines_cont.generation.options import OPTIONS_ELSEWHERE, Options, PieceOptions, checked_policies
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.probabilities import MAX_PREFIXES, Spellings, option_probabilities
@@ -291,351 +308,6 @@ class Generator(PieceMaker):
         return StateStream(Call(self, prompt, Options.of(options), rng=rng), shown, self.check_stream)
 
 
-P = ParamSpec("P")
-
-
-def _generator_function(
-    also_of: Callable[..., Any] | None = None,
-) -> Callable[[Callable[P, Generator]], Callable[P, Generator]]:
-    """Return a decorator for functions that return generators: unknown options raise, and the generators can be pickled.
-
-    `also_of` is the function that receives `**options`.
-    """
-
-    def decorate(function: Callable[P, Generator]) -> Callable[P, Generator]:
-        maker = knows_its_options(also_of=also_of, elsewhere=OPTIONS_ELSEWHERE)(function)
-
-        @wraps(maker)
-        def make(*args: P.args, **options: P.kwargs) -> Generator:
-            if args and not is_model(args[0]) and any(map(is_model, args)):
-                name = function.__name__
-                raise OptionError(
-                    f"expected a model as the first argument of `{name}`, got {shortened(repr(args[0]))} before it. "
-                    f"Write `generate.{name}(model, ...)`.",
-                    "model",
-                )
-            generator = maker(*args, **options)
-            kept = tuple(map(_copied, args)), {name: _copied(option) for name, option in options.items()}
-            object.__setattr__(generator, "made_by", (function.__name__, *kept))
-            return generator
-
-        return make
-
-    return decorate
-
-
-def _copied(argument: Any) -> Any:
-    """Return a copy of an argument that is a dict or a list, since the caller may change a schema later."""
-    return deepcopy(argument) if isinstance(argument, dict | list) else argument
-
-
-def _unpickled(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Generator:
-    generator: Generator = globals()[name](*args, **options)
-    return generator
-
-
-@_generator_function()
-def text(
-    model: LanguageModel,
-    *,
-    sampler: Sampler | BeamSearch | None = None,
-    policies: Sequence[Policy[Any]] = (),
-    draft: Any = None,
-    thinking: Thinking | bool | None = None,
-) -> Generator:
-    """Generate free text until the model ends it, or `stop_at` or `max_tokens` cuts it. The value is the text, cut or not.
-
-    Args:
-        model: the language model.
-        sampler: how tokens are drawn; greedy by default.
-        policies: policies of every call, such as `[policies.ban(["delve"])]`.
-        draft: speculative decoding, such as `"lookup"`; see `PieceOptions`.
-        thinking: let the model think in free text first: True, or a `Thinking`.
-    """
-    return _generator(model, None, _source("text", None), sampler, policies, draft, thinking)
-
-
-@_generator_function()
-def regex(
-    model: LanguageModel,
-    pattern: str,
-    *,
-    sampler: Sampler | BeamSearch | None = None,
-    force: bool = True,
-    end: EndMode = ENDS["regex"],
-    policies: Sequence[Policy[Any]] = (),
-    draft: Any = None,
-    thinking: Thinking | bool | None = None,
-) -> Generator:
-    """Generate text that fully matches `pattern`, a regular expression in Python's syntax. The value is the text.
-
-    Args:
-        model: the language model.
-        pattern: the regular expression.
-        sampler: how tokens are drawn; greedy by default.
-        force: append text without a choice without sampling it (jump-forward decoding).
-        end: how the text ends where it may: `"free"` with any token that leaves the language, such as a full stop after a number, or
-            the model's end of text; `"eos"` only with the latter. Every function of this module but `text` takes it, with `"eos"` as
-            the default of `choice` and `json`; see docs/constrain.md.
-        policies: policies of every call, such as `[policies.ban(["delve"])]`.
-        draft: speculative decoding, such as `"lookup"`; see `PieceOptions`.
-        thinking: let the model think in free text first: True, or a `Thinking`.
-
-    Raises:
-        fsm.RegexSyntaxError, fsm.UnsupportedRegex: the pattern is malformed, or cannot be a constraint.
-        fsm.EmptyLanguage, fsm.VocabularyGap: no text matches, or none that the tokens of the model can spell.
-    """
-    source = _source("regex", pattern)
-    return _generator(
-        model, fsm_package.regex(pattern), source, sampler, policies, draft, thinking, force=force, end=end
-    )
-
-
-@_generator_function()
-def choice(
-    model: LanguageModel,
-    options: Sequence[str],
-    *,
-    sampler: Sampler | BeamSearch | None = None,
-    force: bool = True,
-    end: EndMode = ENDS["choice"],
-    policies: Sequence[Policy[Any]] = (),
-    draft: Any = None,
-    thinking: Thinking | bool | None = None,
-) -> Generator:
-    """Generate one of the texts `options`. The value is that text.
-
-    Args:
-        model: the language model.
-        options: the texts to choose from.
-        sampler: how tokens are drawn; greedy by default.
-        force: append text that all remaining options share without sampling it (jump-forward decoding).
-        end: how the text ends; see `regex`.
-        policies: policies of every call, such as `[policies.ban(["delve"])]`.
-        draft: speculative decoding, such as `"lookup"`; see `PieceOptions`.
-        thinking: let the model think in free text first: True, or a `Thinking`.
-
-    Raises:
-        fsm.ExpressionError: there are no options, or one is not a string.
-    """
-    expression = fsm_package.choice(options)
-    return _generator(
-        model, expression, _source("choice", list(options)), sampler, policies, draft, thinking, force=force, end=end
-    )
-
-
-@_generator_function(also_of=fsm_package.json_schema)
-def json(
-    model: LanguageModel,
-    schema: Any,
-    *,
-    sampler: Sampler | BeamSearch | None = None,
-    force: bool = True,
-    end: EndMode = ENDS["json"],
-    max_retries: int = MAX_RETRIES,
-    max_rejections: int | None = None,
-    policies: Sequence[Policy[Any]] = (),
-    draft: Any = None,
-    thinking: Thinking | bool | None = None,
-    show_schema: bool = False,
-    **options: Any,
-) -> Generator:
-    """Generate JSON that validates against `schema`.
-
-    Keywords that the automaton cannot express (`fsm.json_schema(...).report` lists them) are checked when a value ends. If a check
-    fails, the row is rewound into the value, which is sampled again; `state.retries` counts how often.
-
-    Args:
-        model: the language model.
-        schema: a JSON schema as a dict or as JSON text, a pydantic model, another type that pydantic supports, or a function.
-        sampler: how tokens are drawn; greedy by default.
-        force: append text that the schema determines without sampling it (jump-forward decoding).
-        end: how the text ends; see `regex`.
-        max_retries: how often a row may be rewound; then it fails with `CheckFailed`.
-        max_rejections: how often of these a whole value that fails is drawn again, in rows that draw at random, before the row goes back to
-            single tokens of it; 4 by default, at most `max_retries`. As long as they suffice, values have the distribution of those that
-            pass (after the text before them); see `state.rejections`.
-        policies: policies of every call, such as `[policies.ban(["delve"])]`.
-        draft: speculative decoding, such as `"lookup"`; see `PieceOptions`.
-        thinking: let the model think in free text first: True, or a `Thinking`.
-        show_schema: in a conversation, add `fsm.schema_text(schema)` to the message of the system, so that the model sees it.
-        **options: options of `fsm.json_schema`, such as `whitespace`, `formats`, `dialect` and `registry`.
-
-    For a tool write `generate.json(model, fsm.tool_schema(tool))`.
-
-    The value has the given type: an object of a pydantic model, for a schema the result of `json.loads`, for a function
-    a dict of its arguments.
-
-    Raises:
-        fsm.SchemaError: the schema is malformed, or is wrapped in another object, such as a tool.
-        fsm.EmptyLanguage: no JSON satisfies the schema.
-    """
-    expression = fsm_package.json_schema(schema, **options)
-    parse, partial = _parser_of(schema)
-    source = _source("json", [schema, options])
-    made = _generator(
-        model,
-        expression,
-        source,
-        sampler,
-        policies,
-        draft,
-        thinking,
-        parse,
-        force=force,
-        end=end,
-        max_retries=max_retries,
-        max_rejections=max_rejections,
-    )
-    shown = fsm_package.schema_text(schema) if checked_bool(show_schema, "show_schema") else ""
-    return replace(made, partial_type=partial, shown_schema=shown)
-
-
-def _parser_of(schema: Any) -> tuple[Callable[[str], Any], PartialType]:
-    """Return the parser of a text, and the type of the value."""
-    if isinstance(schema, dict | str | bool):
-        return json_module.loads, PartialType.of(Any)
-    if not isinstance(schema, FunctionType):
-        return TypeAdapter[Any](schema).validate_json, PartialType.of(schema)
-    arguments = arguments_of(schema)
-    return lambda text: dict(iter(arguments.model_validate_json(text))), PartialType.of(
-        arguments, lambda value: dict(iter(value))
-    )
-
-
-@_generator_function()
-def format(
-    model: LanguageModel,
-    type: Any,
-    *,
-    sampler: Sampler | BeamSearch | None = None,
-    force: bool = True,
-    end: EndMode = ENDS["format"],
-    policies: Sequence[Policy[Any]] = (),
-    draft: Any = None,
-    thinking: Thinking | bool | None = None,
-) -> Generator:
-    """Generate one value of a Python type; the value has that type.
-
-    Args:
-        model: the language model.
-        type: `int`, `float`, `bool`, `datetime.date`, `time` or `datetime`, `uuid.UUID`, an `Enum`, or a `Literal`.
-        sampler: how tokens are drawn; greedy by default.
-        force: append text that the type determines without sampling it (jump-forward decoding).
-        end: how the text ends; see `regex`.
-        policies: policies of every call, such as `[policies.ban(["delve"])]`.
-        draft: speculative decoding, such as `"lookup"`; see `PieceOptions`.
-        thinking: let the model think in free text first: True, or a `Thinking`.
-
-    Raises:
-        OptionError: any other type.
-    """
-    chosen = format_of(type)
-    source = _source("format", type)
-    return _generator(
-        model, chosen.expression, source, sampler, policies, draft, thinking, chosen.parse, force=force, end=end
-    )
-
-
-@_generator_function(also_of=fsm_package.grammar)
-def cfg(
-    model: LanguageModel,
-    grammar: str,
-    *,
-    start: str = "start",
-    sampler: Sampler | BeamSearch | None = None,
-    force: bool = True,
-    end: EndMode = ENDS["cfg"],
-    policies: Sequence[Policy[Any]] = (),
-    draft: Any = None,
-    thinking: Thinking | bool | None = None,
-    **options: Any,
-) -> Generator:
-    """Generate a text of a context-free grammar in the language of Lark. The value is the text.
-
-    Args:
-        model: the language model.
-        grammar: the rules and terminals, as Lark writes them; `fsm.gbnf` converts a grammar of llama.cpp.
-        start: the rule that a text consists of.
-        sampler: how tokens are drawn; greedy by default.
-        force: append text that the grammar determines without sampling it (jump-forward decoding).
-        end: how the text ends; see `regex`.
-        policies: policies of every call, such as `[policies.ban(["delve"])]`.
-        draft: speculative decoding, such as `"lookup"`; see `PieceOptions`.
-        thinking: let the model think in free text first: True, or a `Thinking`.
-        **options: those of `fsm.grammar`, such as `ignored` or `strict`.
-
-    Raises:
-        fsm.GrammarError: the grammar is malformed, or uses an unsupported feature; see `fsm.grammar`.
-        fsm.EmptyLanguage, fsm.VocabularyGap: it has no text, or none that the tokens of the model can spell.
-    """
-    expression = fsm_package.grammar(grammar, start, **options)
-    source = _source("cfg", [grammar, start, options])
-    return _generator(model, expression, source, sampler, policies, draft, thinking, force=force, end=end)
-
-
-@_generator_function()
-def fsm(
-    model: LanguageModel,
-    expression: Expression | str,
-    *,
-    sampler: Sampler | BeamSearch | None = None,
-    force: bool = True,
-    end: EndMode = ENDS["fsm"],
-    max_retries: int = MAX_RETRIES,
-    max_rejections: int | None = None,
-    policies: Sequence[Policy[Any]] = (),
-    draft: Any = None,
-    thinking: Thinking | bool | None = None,
-) -> Generator:
-    """Generate a text of an expression of the package `fsm`; a `str` is the language of exactly that text.
-
-    The value is the text; if parts of the expression have names, it is a dict of their texts (`Expression.captures`). Special tokens
-    (`fsm.special`) have no letters, so none are in a value; `state.generated` shows them by name.
-
-    Checks of the expression are applied as in `json`, with the same retries.
-
-    Args:
-        model: the language model.
-        expression: a value of `fsm`, such as `fsm.regex("[a-z]+") + "!"`, or a text.
-        sampler: how tokens are drawn; greedy by default.
-        force: append text that the expression determines without sampling it (jump-forward decoding).
-        end: how the text ends; see `regex`.
-        max_retries: how often a row may be rewound if a check fails; then it fails with `CheckFailed`.
-        max_rejections: how often of these a whole value is drawn again; see `json`.
-        policies: policies of every call, such as `[policies.ban(["delve"])]`.
-        draft: speculative decoding, such as `"lookup"`; see `PieceOptions`.
-        thinking: let the model think in free text first: True, or a `Thinking`.
-
-    Raises:
-        OptionError: `expression` is not an expression or a text.
-        fsm.EmptyLanguage, fsm.VocabularyGap: it has no text, or none that the tokens of the model can spell.
-    """
-    if not isinstance(expression, Expression | str):
-        raise OptionError(
-            f"expected an expression, such as `fsm.regex(...)`, or a text, got {type(expression).__name__}",
-            "expression",
-        )
-    language = lift(expression)
-    parse = Captures(language.parts).find if language.parts else str
-    source = _source("fsm", expression)
-    made = _generator(
-        model,
-        language,
-        source,
-        sampler,
-        policies,
-        draft,
-        thinking,
-        parse,
-        force=force,
-        end=end,
-        max_retries=max_retries,
-        max_rejections=max_rejections,
-    )
-    return replace(made, parses_specials=True) if language.parts and language.specials else made
-
-
 def _check(model: LanguageModel, sampler: object) -> None:
     """Raise `OptionError` for an invalid model or sampler; when the generator is made, not when it first runs."""
     check_model(model)
@@ -660,34 +332,37 @@ def _sampler_advice(given: object) -> str:
 
 def _generator(
     model: LanguageModel,
+    kind: str,
+    given: Any,
     expression: Expression | None,
-    source: str,
-    sampler: Sampler | BeamSearch | None,
-    policies: Sequence[Policy[Any]],
-    draft: Any,
-    thinking: Thinking | bool | None,
     parse: Callable[[str], Any] = str,
     *,
+    sampler: Sampler | BeamSearch | None = None,
+    policies: Sequence[Policy[Any]] = (),
+    draft: Any = None,
+    thinking: Thinking | bool | None = None,
     force: bool = True,
-    end: EndMode = "eos",
+    end: EndMode | None = None,
     max_retries: int = MAX_RETRIES,
     max_rejections: int | None = None,
 ) -> Generator:
+    """Return the generator of a text of an expression, or of free text; `given` is what its constraint was made from."""
+    source = _source(kind, given)
     _check(model, sampler)
-    constraint = None if expression is None else _constraint(model, expression, force, end, max_retries, max_rejections)
+    constraint = None
+    if expression is not None:
+        end = ENDS[kind] if end is None else end
+        constraint = _constraint(model, expression, force, end, max_retries, max_rejections)
     open_draft(draft, model)  # raises for an invalid argument now, not at the first call
-    steering = checked_policies(() if policies is None else policies)
-    unbounded = () if expression is None else expression.report.unbounded
-    chosen = sampler or greedy()
     return Generator(
         model,
-        chosen,
+        sampler or greedy(),
         constraint,
         parse,
         source,
-        steering=steering,
+        steering=checked_policies(() if policies is None else policies),
         draft=draft,
-        unbounded=unbounded,
+        unbounded=() if expression is None else expression.report.unbounded,
         thinking=Thinking.of(thinking),
     )
 
@@ -701,7 +376,7 @@ def _constraint(
     max_rejections: int | None,
 ) -> Constraint | CheckedConstraint:
     checked_bool(force, "force")
-    check("end", end, end in ("eos", "free"), "'eos' or 'free'")
+    check_one_of("end", end, ("eos", "free"))
     expected = "a number of retries, 0 or more,"
     check("max_retries", max_retries, is_int(max_retries, 0), expected, f"The default is {MAX_RETRIES}.")
     rejections = min(MAX_REJECTIONS, max_retries) if max_rejections is None else max_rejections
@@ -731,6 +406,209 @@ def _source(kind: str, value: Any) -> str:
             "expected a schema that can be written down, got one that contains itself, or is nested too deeply. "
             "Write recursion as a reference, such as {'$ref': '#'}"
         ) from error
+
+
+P = ParamSpec("P")
+
+
+def _generator_function(function: Callable[P, Generator]) -> Callable[P, Generator]:
+    """Make a function list its `**options` in its signature, refuse others, and return generators that can be pickled."""
+    name = function.__name__
+    function.__signature__ = _listed(function)  # type: ignore[attr-defined]
+    maker = knows_its_options(elsewhere=OPTIONS_ELSEWHERE)(function)
+
+    @wraps(maker)
+    def make(*args: P.args, **options: P.kwargs) -> Generator:
+        if args and not is_model(args[0]) and any(map(is_model, args)):
+            raise OptionError(
+                f"expected a model as the first argument of `{name}`, got {shortened(repr(args[0]))} before it. "
+                f"Write `generate.{name}(model, ...)`.",
+                "model",
+            )
+        generator = maker(*args, **options)
+        kept = tuple(map(_copied, args)), {name: _copied(option) for name, option in options.items()}
+        object.__setattr__(generator, "made_by", (name, *kept))
+        return generator
+
+    return make
+
+
+def _listed(function: Callable[..., Any]) -> Signature:
+    """Return the signature of a function with each of its `**options`, and the default of each, for `help` and for messages."""
+    own = signature(function)
+    *given, options = own.parameters.values()
+    (kind,) = get_args(get_type_hints(function)[options.name])
+    defaults = {"end": ENDS.get(function.__name__), "show_schema": False}
+    takers = (fsm_package.grammar, fsm_package.json_schema, _generator)
+    known = {name: one.default for taker in takers for name, one in signature(taker).parameters.items()} | defaults
+    listed = [Parameter(name, Parameter.KEYWORD_ONLY, default=known[name]) for name in kind.__annotations__]
+    return own.replace(parameters=[*given, *listed])
+
+
+def _copied(argument: Any) -> Any:
+    """Return a copy of an argument that is a dict or a list, since the caller may change a schema later."""
+    return deepcopy(argument) if isinstance(argument, dict | list) else argument
+
+
+def _unpickled(name: str, args: tuple[Any, ...], options: dict[str, Any]) -> Generator:
+    generator: Generator = globals()[name](*args, **options)
+    return generator
+
+
+@_generator_function
+def text(model: LanguageModel, **options: Unpack[GeneratorOptions]) -> Generator:
+    """Generate free text until the model ends it, or `stop_at` or `max_tokens` cuts it. The value is the text, cut or not.
+
+    Args:
+        model: the language model.
+        **options: those of `GeneratorOptions`: `sampler`, `policies`, `draft` and `thinking`.
+    """
+    return _generator(model, "text", None, None, **options)
+
+
+@_generator_function
+def regex(model: LanguageModel, pattern: str, **options: Unpack[ConstraintOptions]) -> Generator:
+    """Generate text that fully matches `pattern`, a regular expression in Python's syntax. The value is the text.
+
+    Args:
+        model: the language model.
+        pattern: the regular expression.
+        **options: `force` and `end` (see `ConstraintOptions`), and those of `text`.
+
+    Raises:
+        fsm.RegexSyntaxError, fsm.UnsupportedRegex: the pattern is malformed, or cannot be a constraint.
+        fsm.EmptyLanguage, fsm.VocabularyGap: no text matches, or none that the tokens of the model can spell.
+    """
+    return _generator(model, "regex", pattern, fsm_package.regex(pattern), **options)
+
+
+@_generator_function
+def choice(model: LanguageModel, options: Sequence[str], **others: Unpack[ConstraintOptions]) -> Generator:
+    """Generate one of the texts `options`. The value is that text.
+
+    Args:
+        model: the language model.
+        options: the texts to choose from.
+        **others: `force` and `end` (see `ConstraintOptions`), and those of `text`.
+
+    Raises:
+        fsm.ExpressionError: there are no options, or one is not a string.
+    """
+    expression = fsm_package.choice(options)
+    return _generator(model, "choice", list(options), expression, **others)
+
+
+@_generator_function
+def json(model: LanguageModel, schema: Any, **options: Unpack[JSONOptions]) -> Generator:
+    """Generate JSON that validates against `schema`.
+
+    Keywords that the automaton cannot express (`fsm.json_schema(...).report` lists them) are checked when a value ends. If a check
+    fails, the row is rewound into the value, which is sampled again; `state.retries` counts how often.
+
+    Args:
+        model: the language model.
+        schema: a JSON schema as a dict or as JSON text, a pydantic model, another type that pydantic supports, or a function.
+        **options: `show_schema` (see `JSONOptions`), those of `fsm.json_schema`, such as `whitespace`, `formats`, `dialect` and
+            `registry`, `max_retries` and `max_rejections` (see `CheckOptions`), and those of `regex`.
+
+    For a tool write `generate.json(model, fsm.tool_schema(tool))`.
+
+    The value has the given type: an object of a pydantic model, for a schema the result of `json.loads`, for a function
+    a dict of its arguments.
+
+    Raises:
+        fsm.SchemaError: the schema is malformed, or is wrapped in another object, such as a tool.
+        fsm.EmptyLanguage: no JSON satisfies the schema.
+    """
+    shows = checked_bool(options.pop("show_schema", False), "show_schema")
+    of_schema, others = _parted(options, fsm_package.json_schema)
+    expression = fsm_package.json_schema(schema, **of_schema)
+    parse, partial_type = _parser_of(schema)
+    made = _generator(model, "json", [schema, of_schema], expression, parse, **others)
+    return replace(made, partial_type=partial_type, shown_schema=fsm_package.schema_text(schema) if shows else "")
+
+
+def _parser_of(schema: Any) -> tuple[Callable[[str], Any], PartialType]:
+    """Return the parser of a text, and the type of the value."""
+    if isinstance(schema, dict | str | bool):
+        return json_module.loads, PartialType.of(Any)
+    if not isinstance(schema, FunctionType):
+        return TypeAdapter[Any](schema).validate_json, PartialType.of(schema)
+    arguments = arguments_of(schema)
+    return lambda text: dict(iter(arguments.model_validate_json(text))), PartialType.of(
+        arguments, lambda value: dict(iter(value))
+    )
+
+
+@_generator_function
+def format(model: LanguageModel, type: Any, **options: Unpack[ConstraintOptions]) -> Generator:
+    """Generate one value of a Python type; the value has that type.
+
+    Args:
+        model: the language model.
+        type: `int`, `float`, `bool`, `datetime.date`, `time` or `datetime`, `uuid.UUID`, an `Enum`, or a `Literal`.
+        **options: those of `regex`.
+
+    Raises:
+        OptionError: any other type.
+    """
+    chosen = format_of(type)
+    return _generator(model, "format", type, chosen.expression, chosen.parse, **options)
+
+
+@_generator_function
+def cfg(model: LanguageModel, grammar: str, *, start: str = "start", **options: Unpack[CFGOptions]) -> Generator:
+    """Generate a text of a context-free grammar in the language of Lark. The value is the text.
+
+    Args:
+        model: the language model.
+        grammar: the rules and terminals, as Lark writes them; `fsm.gbnf` converts a grammar of llama.cpp.
+        start: the rule that a text consists of.
+        **options: those of `fsm.grammar`, such as `ignored` or `strict`, and those of `regex`.
+
+    Raises:
+        fsm.GrammarError: the grammar is malformed, or uses an unsupported feature; see `fsm.grammar`.
+        fsm.EmptyLanguage, fsm.VocabularyGap: it has no text, or none that the tokens of the model can spell.
+    """
+    of_grammar, others = _parted(options, fsm_package.grammar)
+    expression = fsm_package.grammar(grammar, start, **of_grammar)
+    return _generator(model, "cfg", [grammar, start, of_grammar], expression, **others)
+
+
+@_generator_function
+def fsm(model: LanguageModel, expression: Expression | str, **options: Unpack[CheckOptions]) -> Generator:
+    """Generate a text of an expression of the package `fsm`; a `str` is the language of exactly that text.
+
+    The value is the text; if parts of the expression have names, it is a dict of their texts (`Expression.captures`). Special tokens
+    (`fsm.special`) have no letters, so none are in a value; `state.generated` shows them by name.
+
+    Checks of the expression are applied as in `json`, with the same retries.
+
+    Args:
+        model: the language model.
+        expression: a value of `fsm`, such as `fsm.regex("[a-z]+") + "!"`, or a text.
+        **options: `max_retries` and `max_rejections` (see `CheckOptions`), and those of `regex`.
+
+    Raises:
+        OptionError: `expression` is not an expression or a text.
+        fsm.EmptyLanguage, fsm.VocabularyGap: it has no text, or none that the tokens of the model can spell.
+    """
+    if not isinstance(expression, Expression | str):
+        raise OptionError(
+            f"expected an expression, such as `fsm.regex(...)`, or a text, got {type(expression).__name__}",
+            "expression",
+        )
+    language = lift(expression)
+    parse = Captures(language.parts).find if language.parts else str
+    made = _generator(model, "fsm", expression, language, parse, **options)
+    return replace(made, parses_specials=True) if language.parts and language.specials else made
+
+
+def _parted(options: Mapping[str, Any], function: Callable[..., Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the options of a function, and the others."""
+    names = names_of(function)
+    own = {name: option for name, option in options.items() if name in names}
+    return own, {name: option for name, option in options.items() if name not in names}
 
 
 def __dir__() -> list[str]:

@@ -27,11 +27,28 @@ from jinja2.exceptions import SecurityError
 from jinja2.filters import ignore_case, make_attrgetter
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
-from jinja2.utils import Namespace, _PassArg, pass_context, pass_environment
+from jinja2.utils import Namespace, _PassArg, missing, pass_context, pass_environment
 from jinja2.visitor import NodeTransformer
 
 from outlines_cont.budget import Budget, Usage
 from outlines_cont.errors import CharacterBudgetError, ProgramTimeout, StepBudgetError, TemplateError
+from outlines_cont.near_names import did_you_mean
+
+
+class NearUndefined(StrictUndefined):
+    """A name without a value, whose use is an error; for an attribute it suggests the closest key or attribute of its owner."""
+
+    __slots__ = ()
+
+    @property
+    def _undefined_message(self) -> str:
+        told, owner, name = super()._undefined_message, self._undefined_obj, self._undefined_name
+        if owner is missing or self._undefined_hint or not isinstance(name, str):
+            return told
+        keys = [key for key in owner if isinstance(key, str)] if isinstance(owner, Mapping) else []
+        attributes = [one for one in object.__dir__(owner) if not one.startswith("_")]
+        return f"{told}.{did_you_mean(name, [*attributes, *keys])}"
+
 
 ITEM = 16
 """What an item of a collection costs, in characters; it takes so much more time and memory."""
@@ -151,7 +168,7 @@ class BoundedSandbox(ImmutableSandboxedEnvironment):
     def __init__(self, **options: Any) -> None:
         """Take options of `jinja2.Environment`."""
         extensions = ["jinja2.ext.loopcontrols", "jinja2.ext.do"]
-        given = {"undefined": StrictUndefined, "extensions": extensions, **options}
+        given = {"undefined": NearUndefined, "extensions": extensions, **options}
         super().__init__(autoescape=False, optimized=False, finalize=_written, **given)
         made = {name: inspect.unwrap(self.filters[name]) for name in _FREE + _SHALLOW + _DEEP}
         made |= {"tojson": _tojson, "unique": _unique, "safe": str}

@@ -1,7 +1,7 @@
 """Names that somebody has mistyped, or expects from another library: `did_you_mean` suggests the closest known name (by `difflib`).
 
 `NearNames`: a base class whose unknown attributes are an `AttributeError` with advice, or with the closest public name.
-`module_attributes`: the same for the names of a module, as its `__getattr__`.
+`module_attributes`: the same for the names of a module, as its `__getattr__`; `NearKeys`: for the keys of a dict.
 """
 
 from __future__ import annotations
@@ -60,6 +60,15 @@ class NearNames:
             if name.startswith("__") or hasattr(kind, name):  # a property has raised: its own error is raised again
                 return object.__getattribute__(self, name)
             raise missing_attribute(f"{kind.__name__!r} object", name, object.__dir__(self), kind._advice)
+
+
+class NearKeys(dict[str, Any]):
+    """A dict by name, of which an unknown one is a `KeyError` with the closest, such as the captures of a run."""
+
+    def __missing__(self, name: object) -> Any:
+        near = did_you_mean(name, self) if isinstance(name, str) else ""
+        known = ", ".join(map(repr, self)) or "none"
+        raise KeyError(f"no value has the name {name!r}.{near or f' There are {known}.'}")
 
 
 def module_attributes(

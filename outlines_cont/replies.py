@@ -52,7 +52,7 @@ from outlines_cont.streams.stream_state import TextDecoder
 class OpenCalls:
     """Parses tool calls from text that arrives in chunks.
 
-    `ids` returns the id of each call of the reply by its number; `text` is that of the calls so far, from `form.before` on.
+    `ids` returns the id of a call by its number in the reply; `text` is the text of the calls so far, from `form.before` on.
     """
 
     def __init__(self, form: ToolForm, tools: Sequence[Tool], ids: Callable[[int], str], text: str) -> None:
@@ -60,8 +60,8 @@ class OpenCalls:
         self._tools = {tool.name: tool for tool in tools}
         self._id_of = ids
         self._id = ""
-        self._text = text  # not parsed yet; from the present call on, where arguments are no JSON
-        self._shown = 0  # characters of the JSON of the present call that were reported, where that is made here
+        self._text = text  # not parsed yet; if arguments are no JSON, the text from the present call on
+        self._shown = 0  # characters of the JSON of the present call that were reported, if the JSON is made here
         self._count = 0
         self._name: str | None = None
         self._has_begun = False
@@ -145,7 +145,7 @@ class _Unhealed:
 class ReplyState:
     """The state after some tokens: of the text, of the search for a marker that is text, and of the calls; None before these begin.
 
-    Before the choice of a text or calls that of its constraint, and the tokens so far.
+    Until a text or calls are chosen: the state of the constraint of that choice, and the tokens so far.
     """
 
     text: Any
@@ -222,7 +222,7 @@ class ReplyConstraint(Policy[ReplyState]):
         return ReplyState(self._writer.advance(state.text, token_id), search, None, is_blank)
 
     def branches(self, state: ReplyState, row: RowView) -> list[Branch]:
-        """Return the branches of the calls after a marker; before it those of the text, which ends where a marker may follow."""
+        """Return the branches of the calls after a marker, else of the text; where the text may end, a marker may follow, too."""
         if state.head is not None:
             return cast("list[Branch]", self._head.branches(state.head, row))
         if self._has_calls(state):
@@ -249,7 +249,7 @@ class ReplyConstraint(Policy[ReplyState]):
         return replace(after, text=self._writer.rewound(before.text, after.text, row))
 
     def at_end(self, state: ReplyState, row: RowView) -> Branch | None:
-        """Return the branch that rewinds where the text must not end here."""
+        """Return the branch that rewinds if the text must not end here."""
         policy, inner = self._present(state)
         return cast("Branch | None", policy.at_end(inner, row))
 
@@ -368,7 +368,7 @@ class ReplyConstraint(Policy[ReplyState]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FormattedState:
-    """The state after some tokens: that of the constraint, and the bytes until it is known whether they are of a text or of calls."""
+    """The state of the constraint after some tokens, and their bytes until it is known whether they begin a text or calls."""
 
     inner: Any
     undecided: bytes | None = b""
@@ -385,6 +385,7 @@ class FormattedReply(ReplyConstraint):
 
     def __init__(self, whole: AnyConstraint, begins: Sequence[bytes], model: LanguageModel) -> None:
         self.whole: Any = whole
+        self.calls: Any = None  # they are part of the whole
         self.marker, self.marker_id, self.must_call, self.is_free = "", None, False, False
         self.horizon, self.max_retries = whole.horizon, whole.max_retries
         self._begins = tuple(begins)
@@ -414,21 +415,9 @@ class FormattedReply(ReplyConstraint):
         """Return the state after the constraint has rewound the row."""
         return replace(after, inner=self.whole.rewound(before.inner, after.inner, row))
 
-    def at_end(self, state: FormattedState, row: RowView) -> Branch | None:  # type: ignore[override]
-        """Return the branch that rewinds where the reply must not end here."""
-        return cast("Branch | None", self.whole.at_end(state.inner, row))
-
     def give_up(self, state: FormattedState, row: RowView, reason: str) -> FormattedState:  # type: ignore[override]
         """Raise the error of the constraint."""
         return replace(state, inner=self.whole.give_up(state.inner, row, reason))
-
-    def hint(self, state: FormattedState, row: RowView) -> int | None:  # type: ignore[override]
-        """Return the hint of the constraint."""
-        return cast("int | None", self.whole.hint(state.inner, row))
-
-    def wish(self, state: FormattedState, row: RowView) -> str:  # type: ignore[override]
-        """Return what must follow."""
-        return str(self.whole.wish(state.inner, row))
 
     def held_bytes(self, state: FormattedState) -> int:  # type: ignore[override]
         """Return how many trailing bytes may yet be rewound, or be the beginning of a call."""
@@ -450,6 +439,9 @@ class FormattedReply(ReplyConstraint):
             count += 1
         return 0 if self._kind(data[len(healed) :]) == "calls" else None
 
+    def _present(self, state: FormattedState) -> tuple[Any, Any]:  # type: ignore[override]
+        return self.whole, state.inner
+
     def _kind(self, data: bytes) -> Literal["text", "calls"] | None:
         """Return what a reply is that begins with some bytes; None if that is not known yet."""
         if any(map(data.startswith, self._begins)):
@@ -459,7 +451,7 @@ class FormattedReply(ReplyConstraint):
 
 @dataclass(frozen=True, eq=False)
 class ReplyMaker(PieceMaker):
-    """The generator of replies that may call tools; `constraint` is a `ReplyConstraint`. `head`: that of a text, such as a channel."""
+    """The generator of replies that may call tools; `constraint` is a `ReplyConstraint`. `head`: the head of a text, such as a channel."""
 
     head: str = field(default="", repr=False)
 

@@ -1,5 +1,5 @@
 """`gbnf`: grammars in the notation of llama.cpp (GBNF) as terms: rules over characters, without a lexer, so that nothing is skipped between
-two parts, and a text belongs to the language where the plain context-free grammar derives it.
+two parts, and a text belongs to the language if the plain context-free grammar derives it.
 
 Rules that do not contain themselves are put in where they are used; a grammar without recursion is a regular language, which `&` and `~`
 take. Others are recursive rules of a term, one `Rules` for those that contain each other. `<think>` is a special token. Refused by name:
@@ -299,9 +299,6 @@ class _Part(NamedTuple):
     some: Node
 
 
-_NO_PART = _Part(EMPTY, EMPTY)
-
-
 def _parts(rules: dict[str, _Program]) -> dict[str, _Part]:
     """The terms of all rules."""
     names = {name: [*dict.fromkeys(s.name for s in program if isinstance(s, _Name))] for name, program in rules.items()}
@@ -344,7 +341,7 @@ def _least(own: dict[str, _Program], others: Callable[[str], bool], leaf: Callab
 
 
 def _refuse_left_recursion(own: dict[str, _Program], nullable: set[str], found: dict[str, _Part]) -> None:
-    """Raise `GrammarError` where a rule may begin with itself."""
+    """Raise `GrammarError` if a rule may begin with itself."""
 
     def leaf(step: _Leaf) -> tuple[list[str], bool]:
         if not isinstance(step, _Name):

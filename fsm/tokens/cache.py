@@ -6,7 +6,7 @@ The last entry is never evicted, however large. Memory that keys keep alive may 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
 from fsm.process_fork import lock
@@ -62,6 +62,11 @@ class ByteCache(Generic[K, V]):
             if self.nbytes > self.max_bytes:
                 self._shrink()
         return value
+
+    def get_or_put(self, key: K, make: Callable[[], V], nbytes: int) -> V:
+        """The value of `key`, which is made and stored if there is none; threads that ask at the same time may each make it."""
+        found = self.get(key)
+        return self.put(key, make(), nbytes) if found is None else found
 
     def has_uncharged(self, owner: Hashable) -> bool:
         """True when the cache has values of `owner` and nothing was charged for it."""

@@ -1,5 +1,5 @@
 """`BatchLine`: a line of a batch file of OpenAI (`custom_id`, `method`, `url`, `body`), and the records that are written of it. A line that
-cannot be sent has an error of its own. `batch_lines`: those of a file.
+cannot be sent has an error of its own. `batch_lines`: the lines of a file.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from outlines_cont.checks import said_of
 from outlines_cont.near_names import did_you_mean
 from outlines_cont.pipelines.outcome import Failure, InputError, digest_of
 from outlines_cont.pipelines.output import json_line
@@ -37,7 +38,7 @@ class BatchLine:
 
     Attributes:
         number: its number in the file, from 1.
-        id: that of its record, which changes when the line, its number or the settings of the run change.
+        id: the id of its record, which changes when the line, its number or the settings of the run change.
         custom_id: the name that the line gives to its request; None if it is unreadable.
         url: where the request goes.
         body: the request.
@@ -53,7 +54,7 @@ class BatchLine:
 
     @classmethod
     def of(cls, number: int, text: bytes, settings: str, model: str | None) -> BatchLine:
-        """Return the line of a text; `settings` is a digest of those of the run, and `model` the one of requests that name none."""
+        """Return the line of a text; `settings` is a digest of the run's settings, and `model` the model of requests that name none."""
         id_ = f"batch_req_{digest_of(f'{number} {settings} '.encode() + text)}"
         try:
             given = json.loads(text)
@@ -65,9 +66,8 @@ class BatchLine:
             request = _Request.model_validate(given)
         except ValidationError as error:
             first = error.errors()[0]
-            told = f"{first['msg']}: {'/'.join(map(str, first['loc'])) or 'the line'}"
-            expected = "expected an object with `custom_id`, `method`, `url` and `body`"
-            return cls(number, id_, custom_id, failure=Failure("invalid_request", f"{expected}. {told}"))
+            told = f"expected an object with `custom_id`, `method`, `url` and `body`. {said_of(first, first['loc'])}"
+            return cls(number, id_, custom_id, failure=Failure("invalid_request", told))
         body = request.body if model is None else {"model": model} | request.body
         return cls(number, id_, custom_id, request.url, body, _failure_of(request))
 

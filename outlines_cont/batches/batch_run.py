@@ -25,8 +25,8 @@ class BatchRun:
 
     Args:
         source: the file of requests.
-        output: where replies go.
-        errors: where the records of failed requests go; it is made with the first of them.
+        output: the file of the replies.
+        errors: the file of the records of failed requests; it is made with the first of them.
         settings: what a reply depends on besides its line, of which a resumed run must have the same.
         model: the model of requests that name none; None leaves them as they are.
         at_once: how many requests are sent at the same time.
@@ -74,7 +74,7 @@ class BatchRun:
         self.tally.failed = self._num_failed
 
     def run(self, door: Door, show: Callable[[Tally], object]) -> None:
-        """Send all lines that have no record yet; `show` is called after each record. The errors are those of the door and of writing."""
+        """Send all lines that have no record yet; `show` is called after each record. Raises the errors of the door and of writing."""
         if self._overwrite:
             for path in self._paths.values():
                 path.unlink(missing_ok=True)

@@ -1,7 +1,7 @@
 """Doors: functions that send a request, and return the status and the body of its reply.
 
 `application_door`: to an ASGI application in this process, without a socket. `server_door`: to a server that runs already, such as one of
-Ray Serve with replicas on many machines; where that is busy (status 429 or 503), the request is sent again.
+Ray Serve with replicas on many machines; if it is busy (status 429 or 503), the request is sent again.
 """
 
 from __future__ import annotations
@@ -140,5 +140,5 @@ async def _in_thread(call: Callable[[], Reply]) -> Reply:
 
 
 def _seconds(text: str | None) -> float:
-    """Return the seconds of `Retry-After`; 0 where it has none."""
+    """Return the seconds of `Retry-After`; 0 if there is none."""
     return float(text) if text is not None and text.isdecimal() and len(text) < 9 else 0.0

@@ -21,7 +21,7 @@ from outlines_cont.chats.message import call_arguments
 from outlines_cont.chats.template import ChatTemplate
 from outlines_cont.chats.tool import Tool, ToolCall
 from outlines_cont.chats.tool_form import FORMS, ToolForm, as_text, form_of
-from outlines_cont.checks import check
+from outlines_cont.checks import check, check_one_of
 from outlines_cont.interfaces import LanguageModel, Tokenizer
 from outlines_cont.models.tokenizer.special_names import encode_letters
 from outlines_cont.state.row import StateRow
@@ -138,8 +138,7 @@ class ChatFormat:
     ) -> ChatFormat:
         """Return the format without tools; the errors are those of `Chat`."""
         if form is not None and not isinstance(form, ToolForm):
-            check("tool_form", form, form in FORMS, f"a `ToolForm` or one of {', '.join(map(repr, FORMS))}")
-            form = FORMS[form]
+            form = FORMS[check_one_of("tool_form", form, [*FORMS], "Or write a `ToolForm`.")]
         return cls(source, ChatTemplate.of(model, source, options), form)
 
     def with_tools(self, tools: Sequence[Any]) -> ChatFormat:

@@ -167,10 +167,7 @@ class ChatTemplate:
         facts: ByteCache[Any, Any] | None = self.model.memo.get("template_facts")
         if facts is None:
             facts = self.model.memo.setdefault("template_facts", ByteCache(_FACTS_BYTES))
-        key = name, self.source
-        found = facts.get(key)
-        if found is None:
-            found = facts.put(key, (find(),), _FACT_BYTES + len(self.source or ""))
+        found = facts.get_or_put((name, self.source), lambda: (find(),), _FACT_BYTES + len(self.source or ""))
         return cast("T", found[0])
 
     @cached_property
@@ -245,8 +242,7 @@ def names_read(source: str) -> frozenset[str]:
 
     A template that is not valid Jinja raises `ChatError`.
     """
-    found = _NAMES.get(source)
-    return _NAMES.put(source, _names_in(source), _TEMPLATE_BYTES + len(source)) if found is None else found
+    return _NAMES.get_or_put(source, lambda: _names_in(source), _TEMPLATE_BYTES + len(source))
 
 
 def _names_in(source: str) -> frozenset[str]:
@@ -277,11 +273,8 @@ def _as_jinja(source: str) -> str:
 
 
 def _compiled(source: str) -> Template:
-    found = _COMPILED.get(source)
-    if found is None:
-        nbytes = _TEMPLATE_BYTES + _BYTES_PER_CHARACTER * len(source)
-        found = _COMPILED.put(source, _sandbox().from_string(_as_jinja(source)), nbytes)
-    return found
+    nbytes = _TEMPLATE_BYTES + _BYTES_PER_CHARACTER * len(source)
+    return _COMPILED.get_or_put(source, lambda: _sandbox().from_string(_as_jinja(source)), nbytes)
 
 
 def _rendered(source: str, messages: Sequence[Any], given: Mapping[str, Any]) -> str:

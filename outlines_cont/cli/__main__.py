@@ -12,6 +12,7 @@ import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields
 from functools import partial
 from typing import Annotated, Any
 
@@ -151,22 +152,8 @@ def _serve(options: ServeOptions) -> None:
         num_rows=8,
         kv_budget_bytes=options.kv_budget_bytes,
     )
-    limits = ServerLimits(
-        max_requests=options.max_requests,
-        max_tokens=options.max_tokens,
-        max_choices=options.max_choices,
-        max_body_bytes=options.max_body_bytes,
-        max_prompt_characters=options.max_prompt_characters,
-        max_messages=options.max_messages,
-        max_tools=options.max_tools,
-        max_phrases=options.max_phrases,
-        cache_bytes=options.cache_bytes,
-        prefix_cache_bytes=options.prefix_cache_bytes,
-        max_phrase_characters=options.max_phrase_characters,
-        max_mask_work=options.max_mask_work,
-        max_slow_work=options.max_slow_work,
-        schema=Limits(max_work=options.max_schema_work),
-    )
+    named = {limit.name: getattr(options, limit.name) for limit in fields(ServerLimits) if limit.name != "schema"}
+    limits = ServerLimits(**named, schema=Limits(max_work=options.max_schema_work))
     run(
         model,
         name,

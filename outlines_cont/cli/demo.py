@@ -1,6 +1,6 @@
 """`Demo`: three generators (choice, JSON, regular expression) chained on one state per message; then the state is cropped to before the
 record and forked, to sample more records and count those equal to the first, with the tokens fed, reused and forced in each step. `KINDS`,
-`Record` and the texts between the steps are those of the training data of the bundled model.
+`Record` and the texts between the steps are as in the training data of the bundled model.
 
 `show_demo`: prints the steps of each bundled message as a table, 72 to 110 columns wide (rich), and writes a line of JSON for each.
 """
@@ -94,7 +94,7 @@ class DemoRow:
         return any(step.error is not None for step in self.steps)
 
     def to_json(self) -> str:
-        """Return the row as one line of JSON: the text, a field per step, and `error` where one failed."""
+        """Return the row as one line of JSON: the text, a field per step, and `error` if a step failed."""
         fields: dict[str, Any] = {"text": self.text} | {step.name: step.value for step in self.steps}
         errors = [step.error for step in self.steps if step.error is not None]
         if errors:

@@ -45,7 +45,7 @@ _DECIDING = {
     "samples": "samples",
 }
 
-# Options, those that each needs, and what is said where one of these is not given.
+# Options, the options that each needs, and what to say if one of these is not given.
 # fmt: off
 _NEEDS = (
     ("system", ["chat"], "--chat with --system, got none. Without --chat a prompt is plain text; write what the system says into the "

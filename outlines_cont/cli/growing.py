@@ -107,7 +107,7 @@ class GrowingRecords:
 
 
 def _fields_of(value: Any) -> dict[str, Any]:
-    """Return the fields of a record by name; those of an array by number, any other value under `value`."""
+    """Return the fields of a record by name, the items of an array by number, any other value under `value`."""
     if isinstance(value, Mapping):
         return {str(name): field for name, field in value.items()}
     if isinstance(value, list | tuple):

@@ -51,7 +51,7 @@ def load_model(
 ) -> HuggingFaceModel:
     """Return a model by hub id or path, or the bundled one for None, and choose the threads for `num_rows` rows at a time.
 
-    With None as `num_rows` the threads stay as they are: where other models run, their sums depend on them.
+    With None as `num_rows` the threads stay as they are, since the sums of other models that run depend on them.
 
     Raises `SetupError` if the model cannot be loaded; with `verbose` the choice of threads is printed, and which forward runs.
     """
@@ -62,7 +62,7 @@ def load_model(
         waiting = os.environ.get("OMP_WAIT_POLICY", "as OpenMP does").lower()
         typer.echo(f"Threads: {choice}; waiting: {waiting}", err=True)
         own = model.capabilities.fused
-        typer.echo("Forward: fused" if own else f"Forward: that of transformers ({own.why})", err=True)
+        typer.echo("Forward: fused" if own else f"Forward: by transformers ({own.why})", err=True)
     return model
 
 

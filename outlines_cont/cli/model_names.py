@@ -16,7 +16,7 @@ def models_by_name(given: Sequence[str | None], name: str | None = None) -> dict
 
     Args:
         given: a hub id, a path, `NAME=` with one of these behind it, or None or `bundled`.
-        name: what requests call the first, where it has no name of its own.
+        name: the name of the first in requests, if it has none of its own.
 
     Raises:
         SetupError: two have the same name, a name or a model is empty, or a folder does not exist.

@@ -152,7 +152,7 @@ class ExtractOptions:
 
     @property
     def most_tokens(self) -> int:
-        """`max_tokens`, or the default where it is not given."""
+        """`max_tokens`, or the default if it is not given."""
         return DEFAULT_MAX_TOKENS if self.max_tokens is None else self.max_tokens
 
     @property
@@ -262,7 +262,7 @@ class ChatOptions:
     # fmt: off
     model: Annotated[str | None, Argument(metavar="MODEL", show_default="the bundled one", help="A chat model.")] = None
     system: System = None
-    template: Annotated[Path | None, Option(metavar="FILE.jinja", show_default="that of the tokenizer", help="A chat template.")] = None
+    template: Annotated[Path | None, Option(metavar="FILE.jinja", show_default="the tokenizer's template", help="A chat template.")] = None
     max_tokens: Annotated[int, Option(min=1, metavar="N", help="The most tokens of a reply.")] = 512
     sampler: Sampler = "greedy"
     seed: Seed = 0
@@ -295,7 +295,7 @@ class BatchOptions:
     errors: Annotated[Path | None, Option("--errors", metavar="FILE.jsonl", show_default="OUTPUT.errors.jsonl",
         help="Where to write the records of requests that failed; there is no such file if none does.")] = None
     model: Annotated[list[str] | None, Option("--model", "-m", metavar="[NAME=]HUB_ID|PATH", show_default="the bundled one",
-        help=_SEVERAL.format("the first is that of requests that name none, others are opened when a request names them"))] = None
+        help=_SEVERAL.format("requests that name none get the first, others are opened when a request names them"))] = None
     name: Annotated[str | None, Option(metavar="NAME", show_default="the model, or its folder", help="The first model in requests.")] = None
     url: Annotated[str | None, Option(metavar="ADDRESS",
         help="Send the requests to a server that runs already, with the key OUTLINES_CONT_API_KEY; no model is loaded.")] = None
@@ -329,9 +329,10 @@ class ServeOptions:
     """Serve a model, or several: Chat Completions, Responses, Completions, and Anthropic's Messages, with the constraints of this package.
 
     It needs the extra `serve`: `pip install 'outlines-cont[serve]'`. Clients send the key in the variable OUTLINES_CONT_API_KEY, if it is
-    set. `/health` and `/metrics` are for those who run it. Ctrl-C ends it, after the requests that are being answered.
+    set. `/health` and `/metrics` are for those who run it. Ctrl-C or SIGTERM ends it, after the requests that are being answered, or
+    after 30 seconds.
 
-    Exit status: 0, or 2 for a wrong option, or a model that cannot be loaded.
+    Exit status: 0 after Ctrl-C, 143 after SIGTERM, 2 for a wrong option, or a model that cannot be loaded.
     """
 
     # fmt: off

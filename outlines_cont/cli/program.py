@@ -45,7 +45,8 @@ def parse_values(settings: Sequence[str]) -> dict[str, str]:
         values[name] = file_text(value[1:], "after the @ of --set", SetupError) if value.startswith("@") else value
         if os.path.isfile(value):
             typer.echo(
-                f"Note: {name} is the text {value!r}. For that of the file write --set {name}=@{value}", err=True
+                f"Note: {name} is the text {value!r}. To give the text of the file write --set {name}=@{value}",
+                err=True,
             )
     return values
 

@@ -1,5 +1,6 @@
-"""`describe`: prints how each keyword of a schema is enforced, a shortest example (breadth-first search in the automaton, at most 50,000
-states), and how much of the lazy DFA is built to read it (states, transitions). `--draw`: a picture of its first states.
+"""`describe`: prints how each keyword of a schema is enforced and why, how the JSON is spelled, a shortest example (breadth-first search in
+the automaton, at most 50,000 states), and how much of the lazy DFA is built to read it (states, transitions). `--draw`: a picture of its
+first states.
 """
 
 from __future__ import annotations
@@ -36,10 +37,12 @@ def describe(options: SchemaOptions) -> None:
         table.add_row(keyword.keyword, keyword.pointer, keyword.level)
     console.print(table)
     for keyword in expression.report:
-        if keyword.note and keyword.level != "checked":
+        if keyword.note:
             console.print(f"{keyword.level}: {keyword.pointer}: {keyword.note}", soft_wrap=True)
     for check in expression.checks:
         console.print(f"checked: {check}", soft_wrap=True)
+    for sentence in expression.report.spelling:
+        console.print(f"spelling: {sentence}", soft_wrap=True)
     if expression.report.unbounded:
         console.print(f"any length: {named_lengths(expression.report.unbounded)}", soft_wrap=True)
     console.print(size)

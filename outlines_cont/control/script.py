@@ -21,7 +21,7 @@ from typing import Any, NoReturn, TypeVar
 
 from fsm import substring
 from outlines_cont import generate
-from outlines_cont.checks import check, check_int, checked_bool, knows_its_options
+from outlines_cont.checks import check, check_int, check_one_of, checked_bool, knows_its_options
 from outlines_cont.errors import IncompleteOutput, OptionError, ReplayError, ScriptError, StepBudgetError, shortened
 from outlines_cont.generation.options import Options, check_beside_stop, check_one_constraint, texts_of
 from outlines_cont.interfaces import LanguageModel
@@ -521,7 +521,7 @@ async def gen(
     given = {option: own[option] for option in _CONSTRAINTS if own[option] is not None}
     check_one_constraint(given)
     checked_bool(require_stop, "require_stop")
-    check("end", end, end in (None, "eos", "free"), "'eos' or 'free'")
+    check_one_of("end", end, (None, "eos", "free"))
     check_beside_stop(options.stop_at, require_stop=require_stop)
     is_real = isinstance(temperature, Real) and not isinstance(temperature, bool) and 0 <= temperature < 1e30
     check("temperature", temperature, temperature is None or is_real, "a number, 0 or more, or None")

@@ -26,7 +26,16 @@ import torch
 
 from fsm import Expression
 from fsm.process_fork import rlock
-from outlines_cont.checks import MAX_SAMPLES, check, check_int, check_model, checked_bool, index_of, is_int
+from outlines_cont.checks import (
+    MAX_SAMPLES,
+    check,
+    check_int,
+    check_model,
+    check_one_of,
+    checked_bool,
+    index_of,
+    is_int,
+)
 from outlines_cont.conversation.content import Content, checked_ids, checked_mask, checked_sampler, drawn, given_row
 from outlines_cont.conversation.rotary import Rotary
 from outlines_cont.engine.drawing.kept_logits import MAX_KEPT_BYTES, KeptLogits
@@ -340,7 +349,7 @@ class Conversation(NearNames):
         with self._executor.lock:
             stop = _count(stop, "stop", len(self))
             start = _count(start, "start", stop)
-            check("mode", mode, mode in ("recompute", "shift"), "'recompute' or 'shift'")
+            check_one_of("mode", mode, ("recompute", "shift"))
             rotary = Rotary.of_model(self._executor.model) if mode == "shift" else None
             self._remove(start, stop, rotary)
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Self
 import numpy
 from pydantic import Field, TypeAdapter, ValidationError
 
-from outlines_cont.checks import write_text_file
+from outlines_cont.checks import said_of, write_text_file
 from outlines_cont.events.json_paths import byte_ranges, field_of, leaves
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.pipelines.outcome import SetupError
@@ -142,7 +142,8 @@ class Calibration:
         try:
             found = TypeAdapter(Calibration).validate_json(Path(path).read_bytes())
         except (OSError, ValueError) as error:
-            reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error
+            first = error.errors()[0] if isinstance(error, ValidationError) else None
+            reason = error if first is None else said_of(first, first["loc"])
             raise SetupError(
                 f"expected a calibration that `--save-calibration` has written, but {str(path)!r} is not one: {reason}"
             ) from error

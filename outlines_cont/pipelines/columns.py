@@ -128,7 +128,7 @@ class ObjectShape:
 
 
 def with_values(shape: Shape) -> Shape:
-    """Return a shape that leaves a value as it is where another one makes JSON text of it: for rows of Python, which need no one type."""
+    """Return a shape that leaves values as they are in place of making them JSON text: rows of Python need no common type."""
     if isinstance(shape, ListShape):
         return ListShape(with_values(shape.item))
     if isinstance(shape, ObjectShape):
@@ -276,11 +276,11 @@ _OTHERS = "additional"
 class RecordColumns:
     """The columns of records, and their values.
 
-    A record that is an object has a column for each of its members, and `additional`, as JSON, where there may be others; any other record
+    A record that is an object has a column for each of its members, and `additional`, as JSON, if there may be others; any other record
     is one column, `record`. Then follow `error`, `weight`, `usage`, and with samples `agreement`.
 
     Attributes:
-        shape: that of the records.
+        shape: the shape of the records.
         has_agreement: whether records are compared with samples.
         taken: names that columns of the input have: a member of such a name is in `record.NAME`.
     """

@@ -1,4 +1,4 @@
-"""`Extraction`: what is read, what is written of it and where, with workers, report and calibration, of `pipelines.run` and of the command
+"""`Extraction`: what is read, what is written to which file, with workers, report and calibration, of `pipelines.run` and of the command
 `extract`: it writes a JSON line, record or error, for each row of an input, in input order. A line has digests of its row and of the
 settings: with `resume` they are compared, an incomplete last line is truncated, and the remaining rows follow; changed rows or settings
 raise `SetupError`. CSV and Parquet tables are made of the lines at the end. `Tally`: its progress.
@@ -106,12 +106,12 @@ class Extraction:
         needed: the fields that the prompt needs; a table must have them.
         details: whether `_details` is written: log-probabilities, tokens, and how many samples agree.
         calibration: converts the agreement of samples to a confidence; None for no confidence.
-        shape: that of the records, for the types of a table; None infers types from the values.
+        shape: the shape of the records, for the types of a table; None infers types from the values.
         resume, overwrite: continue an output that exists, or replace it.
         report: a page to write after the last row, with its `title`.
         save_calibration: a file for the calibration that is learned from the rows.
         gold: the field of a row with the right record, or None; a table must have it.
-        workers: where the model runs in other processes.
+        workers: the other processes in which the model runs, if there are any.
         tally: the progress.
 
     Raises:

@@ -163,7 +163,7 @@ def _outcome(span: _Span, *votes: _Span) -> Outcome:
 
 
 def _weight(row: StateRow) -> float:
-    """Return the log-probability of a record, without that of the thoughts before it."""
+    """Return the log-probability of a record, without the thoughts before it."""
     if row.piece is None or row.piece.thoughts is None:
         return row.weight
     start = row.piece.start
@@ -206,7 +206,7 @@ class Extractor(NearNames):
         is_scored: whether to compute the log-probabilities of records (`weight`) and of their values.
         **options: passed to `fsm.json_schema`, such as `whitespace`.
 
-    It can be pickled where its model can be.
+    It can be pickled if its model can be.
 
     Raises:
         SetupError: the schema or the template cannot be used.

@@ -50,7 +50,7 @@ def signed_line(fields: Mapping[str, Any]) -> bytes:
 
 
 def _lock(file: IOBase | BinaryIO, path: Path) -> None:
-    """Lock an open file until it is closed, or the process ends; `SetupError` where another run has locked it."""
+    """Lock an open file until it is closed, or the process ends; `SetupError` if another run has locked it."""
     if fcntl is None:
         return
     try:
@@ -145,7 +145,7 @@ def check_output(
 ) -> None:
     """Raise `SetupError` if `path` cannot be the output, before anything runs; its name ends in one of `suffixes`.
 
-    `resume` is None where no output can be resumed.
+    `resume` is None if no output can be resumed.
     """
     check_suffix(path, suffixes)
     folder = path.parent
@@ -198,7 +198,7 @@ def settings_path(lines: Path) -> Path:
 
 
 def keep_settings(lines: Path, shown: Mapping[str, str]) -> None:
-    """Write the settings of a run beside its output; where that cannot be, an error will not name them."""
+    """Write the settings of a run beside its output; if they cannot be written, errors will not name them."""
     with suppress(OSError):
         settings_path(lines).write_text(json.dumps(shown, indent=1) + "\n", encoding="utf-8")
 

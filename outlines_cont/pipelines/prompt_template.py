@@ -123,11 +123,8 @@ class PromptTemplate:
 
 
 def _compiled(source: str) -> Template:
-    found = _COMPILED.get(source)
-    if found is None:
-        nbytes = _TEMPLATE_BYTES + _BYTES_PER_CHARACTER * len(source)
-        found = _COMPILED.put(source, _SANDBOX.from_string(source), nbytes)
-    return found
+    nbytes = _TEMPLATE_BYTES + _BYTES_PER_CHARACTER * len(source)
+    return _COMPILED.get_or_put(source, lambda: _SANDBOX.from_string(source), nbytes)
 
 
 def _row_name(item: nodes.Node) -> str | None:

@@ -228,7 +228,7 @@ class RowWorker:
             self._failure = Failure.of(error)
 
     def run(self, rows: Sequence[Any]) -> list[Outcome] | Failure:
-        """Return the outcome of each row, where an exception instead of a row is its outcome; or why there is no extractor."""
+        """Return the outcome of each row (of an exception in place of a row, the exception), or why there is no extractor."""
         if self._failure is not None:
             return self._failure
         # Values of the user's types may not be picklable.

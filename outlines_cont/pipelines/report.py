@@ -36,7 +36,7 @@ _DETAILS = ("logprobs", "agreement", "confidence")
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """A value of a record, to be shown where it is uncertain or wrong.
+    """A value of a record, which is shown if it is uncertain or wrong.
 
     Attributes:
         line: the line number of its row in the input.
@@ -45,7 +45,7 @@ class Value:
         logprob: the log-probability of its tokens; None if it is unknown.
         agreement: the share of the samples with an equal value; None without samples.
         confidence: the probability that it is right, by calibration; None without one.
-        expected: the right value; meaningless where `is_right` is None.
+        expected: the right value; meaningless if `is_right` is None.
         is_right: whether it is as expected; None if there is no right record.
         text: the message; empty if the output does not have it.
     """

@@ -44,6 +44,7 @@ from outlines_cont.errors import (
 )
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
+from outlines_cont.near_names import NearKeys
 from outlines_cont.programs.fork_program import Capture, Event, Finish, Forked, ForkPlan, ForkProgram, ForkView
 from outlines_cont.programs.variables import Shared
 from outlines_cont.state.row import StateRow
@@ -223,7 +224,7 @@ class Result:
     @property
     def captures(self) -> dict[str, str]:
         """The captures of all forks; of equal names those of the fork with the smallest number."""
-        return {name: text for fork in reversed(self.forks) for name, text in fork.captures.items()}
+        return NearKeys((name, text) for fork in reversed(self.forks) for name, text in fork.captures.items())
 
     @property
     def log(self) -> str:

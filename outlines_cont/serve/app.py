@@ -2,7 +2,7 @@
 `/v1/messages`, `/v1/models`, `/health` and `/metrics`, and the inspector at `/`.
 
 A request is read and checked, and its choices become rows of the engine; when the client goes away they are cancelled within a step.
-Errors have the form of OpenAI's, below `/v1/messages` that of Anthropic's. A line of log per request has no text of it.
+Errors have the form of OpenAI's API, below `/v1/messages` the form of Anthropic's. The log has a line for each request, without its text.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fsm import SchemaWarning, TokenFSM
+from outlines_cont.checks import said_of
 from outlines_cont.errors import ContextLengthError, OptionError
 from outlines_cont.generation.engine_thread import EngineThread, Reading
 from outlines_cont.models.collector import IdleCollections
@@ -276,7 +277,7 @@ class Server:
             return JSONResponse(writer.whole(found))
 
     async def count(self, body: CountRequest, request: Request) -> int:
-        """Return how many tokens the prompt of a request has, also where they are too many for the model."""
+        """Return how many tokens the prompt of a request has, even if they are too many for the model."""
         self._note_model(body, request)
         with self.door.entered(1):
             try:
@@ -391,20 +392,27 @@ def _no_path(request: Request) -> APIError:
 
 
 def _invalid(request: Request, error: RequestValidationError | ValidationError) -> Response:
-    # Of a union the member that fits best.
-    first = max(error.errors(), key=lambda one: (len(one["loc"]), not one["type"].endswith("_type")))
+    # Of a union the member that fits best. A misspelt field of the request may be why another is missing.
+    first = max(
+        error.errors(),
+        key=lambda one: (len(one["loc"]), _is_unknown(one) and len(one["loc"]) == 2, not one["type"].endswith("_type")),
+    )
     place = _place(first, getattr(error, "body", None))
     kind = {"extra_forbidden": "unknown_parameter", "missing": "missing_required_parameter"}.get(
         first["type"], "invalid_value"
     )
     if field := (first.get("ctx") or {}).get("field"):  # of a validator of the part around it
         place = [*place, *([] if place[-1:] == [field] else [field])]
-    message = f"{first['msg']}: {'/'.join(place)}" if place else str(first["msg"])
-    is_unknown = kind == "unknown_parameter" or first["type"] == "none_required"
-    if is_unknown and len(place) == 1 and (asked := _BODIES.get(request.url.path)) is not None:
+    message = said_of(first, place)
+    asked = _BODIES.get(request.url.path)
+    if asked is not None and len(place) == 1 and (_is_unknown(first) or first["type"] == "none_required"):
         advice = advice_for(place[0], [field.alias or name for name, field in asked.model_fields.items()])
         message += f".{advice}" if advice else ""
     return _refused(request, APIError(400, message, "/".join(place) or None, kind))
+
+
+def _is_unknown(error: Any) -> bool:
+    return bool(error["type"] == "extra_forbidden")
 
 
 def _place(error: Any, body: Any) -> list[str]:
@@ -442,7 +450,8 @@ def run(
     allow_hosts: Sequence[str] = (),
     cors_origins: Sequence[str] = (),
 ) -> None:
-    """Serve a model, or several with `others` of `make_app`, until Ctrl-C; then wait up to 30 s for the requests that are being answered.
+    """Serve a model, or several with `others` of `make_app`, until Ctrl-C or SIGTERM; then wait up to 30 s for the requests that are being
+    answered. After SIGTERM the process ends by the signal.
 
     At a loopback address, or with `allow_hosts`, clients reach it by the names of this machine and by those alone.
 
@@ -467,6 +476,7 @@ def run(
     door = app.state.server.door
     with listening, suppress(KeyboardInterrupt), IdleCollections(lambda: not door.num_inside):
         shown = f"[{host}]" if ":" in host else host
-        log.info("serving %r at http://%s:%d/v1, and a page to try it at /", name, shown, listening.getsockname()[1])
+        names, port = ", ".join(map(repr, (name, *(others or ())))), listening.getsockname()[1]
+        log.info("serving %s at http://%s:%d/v1, and a page to try it at /", names, shown, port)
         config = uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=30)
         uvicorn.Server(config).run(sockets=[listening])

@@ -42,7 +42,7 @@ class Wanted:
 
     @classmethod
     def of(cls, format_: ResponseFormat | None, outputs: StructuredOutputs | None, field: str) -> Wanted:
-        """Return the constraint of a request, whose schema is in a field; free text where it has none."""
+        """Return the constraint of a request, whose schema is in a field; free text if it has none."""
         if outputs is not None:
             return cls._of_outputs(outputs)
         if format_ is None or format_.type == "text":
@@ -83,7 +83,7 @@ class _Compilation:
 
     Args:
         make: makes it.
-        threads: where it is called.
+        threads: the threads that call it.
 
     Attributes:
         done: its result.
@@ -99,7 +99,7 @@ class _Compilation:
             return self._make()
 
     def leave(self) -> None:
-        """End it, where it has not ended."""
+        """End it, if it has not ended."""
         self._is_left = True
         self.done.cancel()
 
@@ -113,7 +113,7 @@ class Constraints:
         reset_in_child(self._reset)
 
     def _reset(self) -> None:
-        """Begin without a thread, as in the child of a fork, where there is none."""
+        """Begin without a thread: the child of a fork has none."""
         self._found: OrderedDict[str, _Compilation] = OrderedDict()
         self._term_bytes: dict[str, int] = {}
         # Threads take turns: a schema that takes a second delays others by as long as they take themselves.
@@ -154,7 +154,7 @@ class Constraints:
         return made
 
     def _note_end(self, key: str, done: asyncio.Future[Any]) -> None:
-        """Forget what has failed, and what has not been used for long where all that is kept takes too much."""
+        """Forget what has failed, and, if everything that is kept takes too much, what was not used for the longest time."""
         if done.cancelled() or done.exception() is not None:
             self._forget(key, done)
         self._term_bytes = {key: self._term_bytes.get(key, 0) for key in self._found}

@@ -20,7 +20,7 @@ from outlines_cont.serve.protocols.messages import CustomCall
 from outlines_cont.serve.protocols.requests import ChatRequest, CompletionRequest, Generation, Sampling
 from outlines_cont.serve.protocols.responses import ResponsesRequest
 
-_CACHE_BYTES = 1 << 30  # where the model keeps no prefixes
+_CACHE_BYTES = 1 << 30  # if the model keeps no prefixes
 _CHARACTERS_PER_TOKEN = 8
 _UNBOUNDED_CONTEXT = 1_000_000
 

@@ -119,7 +119,7 @@ def live_router(models: ModelList[Any], limits: ServerLimits, door: Door, *, has
 
 
 async def _generator(constraints: Constraints, step: Step, field: str) -> Generator | None:
-    """Return the generator of a step; None where it writes a given text."""
+    """Return the generator of a step; None if the step writes a given text."""
     if step.kind == "write":
         return None
     source: Any = step.source.splitlines() if step.kind == "choice" else step.source
@@ -279,7 +279,7 @@ class _Shown:
     Attributes:
         start: the index of the first token of the span.
         low: the index of the first that has changed.
-        taken: what was written and taken back, as notes by the index where it began.
+        taken: text that was written and taken back, as notes by the index at which it began.
     """
 
     def __init__(self, token_ids: Sequence[int], start: int | None) -> None:

@@ -40,7 +40,7 @@ class ModelList(Generic[S]):
     Args:
         served: makes what requests need of a model and its name.
         model, name: the first model, and what requests call it.
-        others: by their names, functions that open them. An error that one raises is that of its model alone.
+        others: functions that open the other models, by name. An error of one concerns its model alone.
         limits: of the server and of each request.
         metrics: those of the server.
 
@@ -68,7 +68,7 @@ class ModelList(Generic[S]):
         reset_in_child(self._reset)
 
     def _reset(self) -> None:
-        """Begin without a thread, as in the child of a fork, where there is none."""
+        """Begin without a thread: the child of a fork has none."""
         self._opening: dict[str, asyncio.Task[None]] = {}
         # One thread, as transformers sets the default float type of the whole process while it makes a network.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="outlines-cont-open")
@@ -97,7 +97,7 @@ class ModelList(Generic[S]):
         return self._open[name]
 
     def cards(self) -> list[dict[str, Any]]:
-        """Return what is told of each model; where there are several, also whether it is open."""
+        """Return what clients are told about each model; if there are several, also whether it is open."""
         return [self.card(name) for name in self.names]
 
     def card(self, name: str) -> dict[str, Any]:

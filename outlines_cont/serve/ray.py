@@ -55,7 +55,7 @@ class Arguments(BaseModel):
         model: a name or a folder for `models.transformers`; the bundled model without one.
         name: what requests call it.
         replicas: how many copies of the model answer.
-        device: where each of them is, for example `cuda`.
+        device: the device of each of them, for example `cuda`.
         cpus: of Ray's, for a replica.
         gpus: of Ray's, for a replica.
         max_requests: how many requests a replica answers at the same time; more wait.
@@ -126,7 +126,7 @@ class Asked:
     """A request on its way to a replica.
 
     Attributes:
-        scope: that of ASGI, as far as it is data.
+        scope: the scope of ASGI, as far as it is data.
         body: its body.
         prefix: the text that decides about the replica.
     """
@@ -212,7 +212,7 @@ class Replica:
 
 
 class HostDoor:
-    """Checks `Host` and `Origin` of requests, where names are allowed, or where Ray listens at a loopback address."""
+    """Checks `Host` and `Origin` of requests, if names are allowed or Ray listens at a loopback address."""
 
     def __init__(self, arguments: Arguments) -> None:
         self._is_always, self._known = bool(arguments.hosts), KnownHosts(arguments.hosts, arguments.origins)

@@ -56,7 +56,7 @@ class ServedModel:
         limits: of the server and of each request.
 
     Attributes:
-        engine: that of the model.
+        engine: the engine of the model.
         thread: runs its streams.
         constraints: compiles and keeps those of its requests.
         state_bytes: the most bytes of keys and values of the states that its page keeps.

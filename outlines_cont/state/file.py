@@ -20,14 +20,14 @@ import secrets
 import shutil
 import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, Annotated, Any, Literal
 
 import numpy as np
 import torch
-from pydantic import BaseModel, Field, ValidationError, field_serializer
+from pydantic import BaseModel, Field, ValidationError
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load as tensors_of_bytes
 from safetensors.torch import save as safetensors_bytes
@@ -39,10 +39,11 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.buffer import Layer
 from outlines_cont.kv.row import KVPart, RowKV
 from outlines_cont.sampling.random_stream import RandomStream
-from outlines_cont.state.kept_options import KeptOptions, StrictRecord
+from outlines_cont.state.kept_options import Count, KeptOptions, StrictRecord
 from outlines_cont.state.row import (
     GENERATED,
     HEALED,
+    NOTHING_SKIPPED,
     PROMPT,
     SCORED,
     Exclusion,
@@ -76,8 +77,6 @@ _COLUMNS = {
 
 _Column = Annotated[int, Field(ge=0, lt=2**31)]
 _Seed = Annotated[int, Field(ge=0, lt=2**64)]
-_Finite = Annotated[float, Field(allow_inf_nan=False)]
-_Count = Annotated[int, Field(ge=0, lt=2**63)]
 
 
 class _PartRecord(StrictRecord):
@@ -87,70 +86,40 @@ class _PartRecord(StrictRecord):
     columns: list[_Column]
 
 
-class _SumRecord(StrictRecord):
-    """A `LogprobSum`."""
-
-    skipped: tuple[tuple[_Count, _Count], ...] = ()
-    ends: tuple[tuple[_Count, _Finite], ...] = ()
-    cuts: tuple[tuple[_Count, _Finite, _Count], ...] = ()
-    length_penalty: float = Field(default=0.0, ge=-10, le=10)
-
-
-class _ExclusionRecord(StrictRecord):
-    """An `Exclusion` of the last generated span."""
-
-    index: _Count
-    excluded: frozenset[_Count]
-    avoided: frozenset[_Count]
-    policy: int = Field(ge=0, lt=2**16)
-    retries: _Count
-
-    @field_serializer("excluded", "avoided")
-    def _ascending(self, token_ids: frozenset[int]) -> list[int]:
-        return sorted(token_ids)
-
-
-class _ThoughtsRecord(StrictRecord):
-    """What the model has thought before the last generated span; see `Thoughts`."""
-
-    start: _Count
-    stop: _Count | None
-    num_mark_bytes: _Count
-    finish_reason: Literal["", "stop", "length"]
-
-
 # Fields that a row and its record have in common.
-_COMMON = ("finish_reason", "starts_inside", "surprise_start", "pinned")
+_COMMON = ("finish_reason", "counted", "search", "starts_inside", "surprise_start", "pinned")
+# Fields of the last generated span that the record of a row has beside its own.
+_OF_PIECE = ("healed", "stop", "thoughts", "rejections", "policy_retries", "ended")
 
 
 class _RowRecord(StrictRecord):
-    length: _Count
+    length: Count
     batch: int = Field(ge=0, lt=2**32)
     sample: int = Field(ge=0, lt=2**32)
-    drawn: _Count
+    drawn: Count
     path: str = Field(pattern="^[0-9a-f]{1,32}$")
     seed: _Seed
-    piece: tuple[_Count, list[_Count], str, _Count] | None
+    piece: tuple[Count, list[Count], str, Count] | None
     finish_reason: Literal["", "stop", "constraint", "length", "error"]
     value: Any
     error: str | None
     parts: list[_PartRecord]
-    logits: _Count | None
-    counted: _SumRecord = _SumRecord()
-    search: _SumRecord | None = None
+    logits: Count | None
+    counted: LogprobSum = NOTHING_SKIPPED
+    search: LogprobSum | None = None
     starts_inside: bool = False
-    exclusions: list[_ExclusionRecord] = Field(default_factory=list)
-    healed: _Count = 0
+    exclusions: tuple[Exclusion, ...] = ()
+    healed: Count = 0
     # None if they follow from the tokens.
-    num_start_tokens: _Count | None = None
-    prompt_length: _Count | None = None
+    num_start_tokens: Count | None = None
+    prompt_length: Count | None = None
     stop: str | int | None = None
-    surprise_start: _Count | None = None
-    thoughts: _ThoughtsRecord | None = None
-    rejections: _Count = 0
+    surprise_start: Count | None = None
+    thoughts: Thoughts | None = None
+    rejections: Count = 0
     # How many of the first tokens have keys and values that do not follow from the ids.
-    pinned: _Count = 0
-    policy_retries: list[_Count] = Field(default_factory=list)
+    pinned: Count = 0
+    policy_retries: tuple[Count, ...] = ()
     ended: str = Field(default="", pattern="^(stop|length)?$")
     options: KeptOptions = KeptOptions()
 
@@ -165,11 +134,11 @@ class _StateRecord(StrictRecord):
     tokenizer: str
     # For people; see `name_of_model`.
     model_name: str = ""
-    num_samples: _Count
+    num_samples: Count
     seed: _Seed | list[_Seed]
-    num_layers: _Count
+    num_layers: Count
     rows: list[_RowRecord]
-    constrained_from: _Count | None = None
+    constrained_from: Count | None = None
     # The messages of a conversation, as JSON.
     chat: str | None = None
     # Of a state without rows: how many batch entries it has.
@@ -268,12 +237,13 @@ class _Writer:
 
     def put(self, row: StateRow) -> _RowRecord:
         """Return the record of a row, and register the keys, values and logits that it refers to."""
-        kv, piece, stream = row.kv if self._with_kv else None, row.piece, row.stream
+        kv, piece, stream = row.kv if self._with_kv else None, row.piece or WrittenPiece(0), row.stream
         row.check_pinned(row.cached if kv is not None else 0, "the file would be without them (`kv=False`)")
         parts = [self._put_part(part) for part in kv[: row.cached].parts] if kv is not None else []
         num_start, prompt_length = _implied_start(row, self._start), _implied_prompt(row, self._model)
         return _RowRecord(
             **{name: getattr(row, name) for name in _COMMON},
+            **{name: getattr(piece, name) for name in _OF_PIECE},
             length=len(row.token_ids),
             batch=stream.batch,
             sample=stream.sample,
@@ -284,16 +254,8 @@ class _Writer:
             error=None if row.error is None else f"{type(row.error).__name__}: {row.error}",
             parts=parts,
             logits=self._put_logits(row.logits) if kv is not None and kv.parts else None,
-            counted=_SumRecord(**asdict(row.counted)),
-            search=None if row.search is None else _SumRecord(**asdict(row.search)),
-            piece=None if piece is None else (piece.start, list(piece.owed), piece.source, piece.retries),
-            exclusions=[] if piece is None else [_ExclusionRecord(**asdict(entry)) for entry in piece.exclusions],
-            healed=0 if piece is None else piece.healed,
-            rejections=0 if piece is None else piece.rejections,
-            stop=None if piece is None else piece.stop,
-            thoughts=None if piece is None or piece.thoughts is None else _ThoughtsRecord(**asdict(piece.thoughts)),
-            policy_retries=[] if piece is None else [*piece.policy_retries],
-            ended="" if piece is None else piece.ended,
+            piece=None if row.piece is None else (piece.start, list(piece.owed), piece.source, piece.retries),
+            exclusions=piece.exclusions.entries,
             options=_kept_options(row),
             num_start_tokens=None if row.num_start_tokens == num_start else row.num_start_tokens,
             prompt_length=None if row.prompt_length == prompt_length else row.prompt_length,
@@ -332,7 +294,7 @@ class _Writer:
 
 
 def _kept_options(row: StateRow) -> KeptOptions:
-    """Return the options with which the last span of a row is resumed; those of a call without options where it cannot be."""
+    """Return the options with which the last span of a row is resumed; the defaults if it cannot be resumed."""
     options = row.piece.options if row.piece is not None and row.finish_reason == "length" else None
     if options is None or isinstance(options, KeptOptions):
         return options or KeptOptions()
@@ -354,7 +316,7 @@ def _check_logprobs(logprobs: Sequence[float], kinds: Sequence[int], counted: by
 
 
 class _RowLoader:
-    """Converts records and tensors to rows; `ValueError` where these do not fit each other or the model."""
+    """Converts records and tensors to rows; raises `ValueError` if they do not fit each other or the model."""
 
     def __init__(self, record: _StateRecord, tensors: Mapping[str, torch.Tensor], model: LanguageModel) -> None:
         self._record = record
@@ -427,8 +389,8 @@ class _RowLoader:
             raise ValueError("the positions of exclusions do not ascend, or are not in the last piece")
         if not all(self._are_ids([*entry.excluded, *entry.avoided]) for entry in row.exclusions):
             raise ValueError("a token that is excluded is out of range")
-        exclusions = Exclusions(tuple(Exclusion(**dict(entry)) for entry in row.exclusions))
-        thoughts = None if row.thoughts is None else _thoughts(row.thoughts, start)
+        if row.thoughts is not None:
+            _check_thoughts(row.thoughts, start)
         if not self._are_ids(row.options.stop_token_ids) or sum(row.policy_retries) > retries:
             raise ValueError("a stop token is out of range, or the policies of a piece have more retries than it has")
         return WrittenPiece(
@@ -436,13 +398,8 @@ class _RowLoader:
             tuple(owed),
             source,
             retries,
-            exclusions,
-            row.stop,
-            healed=row.healed,
-            thoughts=thoughts,
-            rejections=row.rejections,
-            policy_retries=tuple(row.policy_retries),
-            ended=row.ended,
+            Exclusions(row.exclusions),
+            **{name: getattr(row, name) for name in _OF_PIECE},
             options=None if row.options == KeptOptions() else self._shared(row.options),
         )
 
@@ -462,6 +419,8 @@ class _RowLoader:
         _check_logprobs(sampling_logprobs, kinds, GENERATED + HEALED)
         if any(self._model.tokenizer.token_bytes[i] is not None for i in token_ids[: row.num_start_tokens or 0]):
             raise ValueError("a token of text is counted among the start tokens")
+        for terms in filter(None, (row.counted, row.search)):
+            _check_sum(terms, row.length)
         start = row.length if row.piece is None else row.piece[0]
         if row.healed > len(self._model.tokenizer.text_bytes(token_ids[start:])):
             raise ValueError("a piece has healed more text than it has")
@@ -476,8 +435,6 @@ class _RowLoader:
             piece=self._piece(row),
             value=row.value,
             error=None if row.error is None else SavedError(row.error),
-            counted=_sum(row.counted, row.length),
-            search=None if row.search is None else _sum(row.search, row.length),
             num_start_tokens=row.num_start_tokens or 0,
             **{name: getattr(row, name) for name in _COMMON},
         )
@@ -546,21 +503,22 @@ class _RowLoader:
         return logits.to(self._model.device)
 
 
-def _thoughts(record: _ThoughtsRecord, start: int) -> Thoughts:
-    """Return the thoughts before a piece that begins at `start`, or in it."""
-    stop = start if record.stop is None else record.stop
-    if record.start > stop or stop > start or (record.stop is None) != (not record.finish_reason):
+def _check_thoughts(thoughts: Thoughts, start: int) -> None:
+    """Raise `ValueError` unless the thoughts are before a piece that begins at `start`, or in it."""
+    stop = start if thoughts.stop is None else thoughts.stop
+    reasons = ("",) if thoughts.stop is None else ("stop", "length")
+    if thoughts.start > stop or stop > start or thoughts.finish_reason not in reasons:
         raise ValueError("thoughts are not before their answer, or have ended without a reason")
-    return Thoughts(**dict(record))
 
 
-def _sum(record: _SumRecord, length: int) -> LogprobSum:
-    borders = [position for span in record.skipped for position in span]
-    if max([0, *borders, *(term[0] for term in (*record.ends, *record.cuts))]) > length:
+def _check_sum(terms: LogprobSum, length: int) -> None:
+    borders = [position for span in terms.skipped for position in span]
+    if max([0, *borders, *(term[0] for term in (*terms.ends, *terms.cuts))]) > length:
         raise ValueError("what is counted is beyond its row")
+    if not -10 <= terms.length_penalty <= 10:
+        raise ValueError(f"the length penalty {terms.length_penalty} is not from -10 to 10")
     if any(a > b for a, b in pairwise(borders)):
         raise ValueError("the spans that are not counted do not ascend")
-    return LogprobSum(**dict(record))
 
 
 def _implied_start(row: StateRow, start: Sequence[int]) -> int:
@@ -575,7 +533,7 @@ def _implied_prompt(row: StateRow, model: LanguageModel) -> int:
 
 
 def name_of_model(model: LanguageModel) -> str:
-    """Return the class of a model, its id or folder where it has one, and its size, for messages."""
+    """Return the class of a model, its id or folder if it has one, and its size, for messages."""
     # Without the number that tells it from other models of this process.
     name = re.sub(r"(, #[0-9]+)?>$", "", repr(model)).removeprefix("<")
     num_layers = len(model.new_cache().layers)
@@ -654,7 +612,7 @@ def _read(path: Path) -> tuple[dict[str, torch.Tensor], str]:
 
 
 def _read_bytes(file: IO[bytes]) -> tuple[dict[str, torch.Tensor], str]:
-    """Return the same of a file that is open, from its position to its end."""
+    """Return the tensors and the description of an open file, from its position to its end."""
     data = _opened(file, "read").read()
     if not data:
         raise _broken(file, "it is at its end, and nothing is left to read; after writing, `seek(0)`")

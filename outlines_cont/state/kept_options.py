@@ -1,17 +1,17 @@
 """`KeptOptions`: the options with which a piece is resumed, as the file of a state holds them: plain values that pydantic checks. Of what a
-file cannot hold, such as a policy of the user, it has the name and a description, so that who resumes the piece can be told.
+file cannot hold, such as a policy of the user, it has the name and a description, so that who resumes the piece can be told. `Count`,
+`Counts` and `Finite` are the numbers of a file; pydantic checks them.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
-
-__all__ = ["BanRecord", "GuidanceRecord", "KeptOptions", "ReplaceRecord", "StrictRecord", "ThinkingRecord"]
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
 
 Count = Annotated[int, Field(ge=0, lt=2**63)]
-_Finite = Annotated[float, Field(allow_inf_nan=False)]
+Counts = Annotated[frozenset[Count], PlainSerializer(sorted)]
+Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class StrictRecord(BaseModel):
@@ -24,8 +24,8 @@ class BanRecord(StrictRecord):
     """A `policies.ban`: its texts and patterns (with the flags of `re`), each with a factor, and its other arguments."""
 
     kind: Literal["ban"] = "ban"
-    texts: list[tuple[str, _Finite]] = []
-    patterns: list[tuple[str, int, _Finite]] = []
+    texts: list[tuple[str, Finite]] = []
+    patterns: list[tuple[str, int, Finite]] = []
     ignore_case: bool
     whole_word: bool
     include_prompt: bool
@@ -49,7 +49,7 @@ class GuidanceRecord(StrictRecord):
 
     negative_prompt: str | list[Count]
     special: bool | None = None
-    scale: _Finite
+    scale: Finite
 
 
 class ThinkingRecord(StrictRecord):

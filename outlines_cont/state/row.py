@@ -13,7 +13,8 @@ invalid UTF-8 and without the prefix space that a tokenizer adds.
 
 `StateRow`: one sequence of a state as an immutable record: for each token its id, its kind (prompt, appended, generated, forced, healed)
 and two log-probabilities; its KV cache, last logits, random stream and result. `WrittenPiece` describes the span that was generated last,
-so that it can be resumed, and its `Thoughts`, those before it. Text, weight (sum of log-probabilities since it was reset) and score are
+so that it can be resumed, and its `Thoughts`, those before it. The types of fields that files hold (`Count`, `Finite`) are what is checked
+in a file that is loaded. Text, weight (sum of log-probabilities since it was reset) and score are
 computed from the row.
 """
 
@@ -31,6 +32,7 @@ from outlines_cont.interfaces import Tokenizer
 from outlines_cont.kv.row import RowKV
 from outlines_cont.sampling.kernels import TokenCounts
 from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.kept_options import Count, Counts, Finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +47,11 @@ class Exclusion:
         retries: how often the row was rewound to this position.
     """
 
-    index: int
-    excluded: frozenset[int] = frozenset()
-    avoided: frozenset[int] = frozenset()
-    policy: int = 0
-    retries: int = 0
+    index: Count
+    excluded: Counts = frozenset()
+    avoided: Counts = frozenset()
+    policy: Count = 0
+    retries: Count = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,9 +107,9 @@ class LogprobSum:
         length_penalty: the score is divided by the number of written tokens to this power.
     """
 
-    skipped: tuple[tuple[int, int], ...] = ()
-    ends: tuple[tuple[int, float], ...] = ()
-    cuts: tuple[tuple[int, float, int], ...] = ()
+    skipped: tuple[tuple[Count, Count], ...] = ()
+    ends: tuple[tuple[Count, Finite], ...] = ()
+    cuts: tuple[tuple[Count, Finite, Count], ...] = ()
     length_penalty: float = 0.0
 
     def weight(self, logprobs: Sequence[float]) -> float:
@@ -233,9 +235,9 @@ class Thoughts:
         finish_reason: `stop` if the model has ended it, `length` if a limit has, empty while the model thinks.
     """
 
-    start: int
-    stop: int | None = None
-    num_mark_bytes: int = 0
+    start: Count
+    stop: Count | None = None
+    num_mark_bytes: Count = 0
     finish_reason: str = ""
 
     @property

@@ -23,6 +23,7 @@ from outlines_cont.checks import (
     check,
     check_int,
     check_model,
+    check_one_of,
     checked_bool,
     checked_path,
     index_of,
@@ -377,7 +378,7 @@ class SequenceState(StateViews):
             TokenizerError: a text cannot be encoded, or an id is not one of the model.
             OptionError: another `boundary`, or "heal" with a state.
         """
-        check("boundary", boundary, boundary in ("as_is", "heal"), "'as_is' or 'heal'")
+        check_one_of("boundary", boundary, ("as_is", "heal"))
         if isinstance(text, SequenceState):
             advice = "Append its texts, `list(other)`, to encode them anew."
             check("boundary", boundary, boundary == "as_is", "'as_is' with a state, whose tokens are kept,", advice)

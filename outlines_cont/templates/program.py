@@ -56,7 +56,7 @@ from outlines_cont.generation.stream import RunEvents, TaskStream
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.jinja_sandbox import BoundedSandbox, TemplateUsage, running_usage
 from outlines_cont.models.tokenizer.special_names import SpecialNames, control_names_of
-from outlines_cont.near_names import NearNames
+from outlines_cont.near_names import NearKeys, NearNames
 from outlines_cont.policies.constraint import EndMode
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.params import Sampler
@@ -89,7 +89,7 @@ class TemplateResult(NearNames):
     error: Exception | None = None
 
     def check(self) -> Self:
-        """Return the same, or raise its error, whose attribute `result` is this result."""
+        """Return this result, or raise its error, whose attribute `result` is this result."""
         if self.error is not None:
             raise with_result(self.error, self)
         return self
@@ -298,7 +298,7 @@ class TemplateProgram:
         call = self._call
         state = self._state if call is None or _is_search(call.maker) else call.snapshot()
         text = "" if state is None else str(state)[len(self._given_text) :]
-        captures, reasons = self.captures, self._shaped(self._reasons)
+        captures, reasons = NearKeys(self.captures), NearKeys(self._shaped(self._reasons))
         return TemplateResult(text, state, MappingProxyType(captures), MappingProxyType(reasons), self.error)
 
     async def _write(self) -> None:

@@ -110,11 +110,12 @@ def failure(
     if at is not None:
         line, column = int(at), at.column
     quoted = _QUOTED.match(str(error))
-    if isinstance(error, UndefinedError) and line is not None and quoted is not None:
+    told = str(error)
+    if isinstance(error, UndefinedError) and line is not None and quoted is not None and " has no " not in told:
         column = names.get((line, quoted[1]), column)
-        is_function = quoted[1] in called and (error.message or "").endswith("is undefined")
+        is_function = quoted[1] in called and told.endswith("is undefined")
         advice = _function_advice(quoted[1], template) if is_function else did_you_mean(quoted[1], known)
-        error = UndefinedError(f"{error.message}.{advice or _advice(error.message, quoted[1])}")
+        error = UndefinedError(f"{told}.{advice or _advice(told, quoted[1])}")
     place = "the template" if line is None else where(line, column)
     return _located(error, place, line, column, _shown(source, line))
 
@@ -126,9 +127,9 @@ def _function_advice(name: str, template: JinjaTemplate) -> str:
     return near or " The functions by which a template generates are `gen`, `choice`, `json` and `grammar`."
 
 
-def _advice(message: str | None, name: str) -> str:
-    if message is None or not message.endswith("is undefined"):
-        return ""  # an attribute of a value
+def _advice(message: str, name: str) -> str:
+    if not message.endswith("is undefined"):
+        return ""  # a name that is not generated yet
     return f" Give it in the row, or for all rows: `{name}=...`, on the command line `--set {name}=...`."
 
 

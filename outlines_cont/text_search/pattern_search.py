@@ -173,7 +173,7 @@ class PatternSearch:
         ]
 
     def moved(self, offset: int) -> PatternSearch:
-        """Return the same search where offsets count from another one."""
+        """Return this search with offsets that count from another one."""
         return replace(self, threads=tuple(replace(thread, start=thread.start - offset) for thread in self.threads))
 
     def _begun(self, context: bytes, offset: int, num_chars: int) -> Iterator[Thread]:

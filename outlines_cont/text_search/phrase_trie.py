@@ -128,7 +128,7 @@ class PhraseTrie(Generic[T]):
         self._steps = [dict(children) for children in self._children]
 
     def step(self, node: int, symbol: T) -> int:
-        """Return the node after one more symbol. Cost: 0.1 us; the failure links where the step is taken for the first time."""
+        """Return the node after one more symbol. Cost: 0.1 us; the first time that a step is taken, its failure links."""
         found = self._steps[node].get(symbol)
         if found is None:
             if symbol not in self._symbols:  # most of Unicode is in no phrase, and is not cached

@@ -17,7 +17,7 @@ class StopMatch:
     """A stop text that was found; offsets count bytes from the first that was pushed.
 
     Attributes:
-        start: Offset of its first byte, where the text is cut. Negative where it begins in the prompt.
+        start: Offset of its first byte, where the text is cut. Negative if it begins in the prompt.
         end: Offset after its last byte, 1 or more.
         text: The stop text.
     """
@@ -36,7 +36,7 @@ class StopText:
     read beyond a stop text to find it. A stop text inside of which another one ends is never found: the other one is complete
     before. Once one is found, further pushes change nothing.
 
-    The search compares bytes: U+FFFD is found where it was written, not where it replaces invalid bytes.
+    The search compares bytes: U+FFFD is found if it was written, not if it replaces invalid bytes.
 
     Attributes:
         position: Bytes pushed so far, without those after a match.

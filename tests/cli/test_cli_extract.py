@@ -118,6 +118,15 @@ def test_the_report_of_a_schema_says_what_only_annotates(folder: Path) -> None:
     assert CliRunner().invoke(app, ["schema", "odd.json", "--strict"]).exit_code == 2
 
 
+def test_the_report_of_a_schema_says_why_a_keyword_is_checked_and_how_json_is_spelled(folder: Path) -> None:
+    (folder / "checked.json").write_text(json.dumps({"type": "array", "items": {"type": "string"}, "uniqueItems": True}))
+
+    result = CliRunner().invoke(app, ["schema", "checked.json"])
+
+    assert "checked: #/uniqueItems: an automaton cannot remember so many items" in result.stdout
+    assert "spelling: white space: at most one space, after `:` and `,`" in result.stdout
+
+
 def test_the_size_of_a_schema_is_said_in_states_and_transitions(folder: Path) -> None:
     result = CliRunner().invoke(app, ["schema", "schema.json"])
     assert re.search(r"^size: \d+ states, \d+ transitions along the example$", result.stdout, re.MULTILINE)

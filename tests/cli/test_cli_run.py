@@ -109,7 +109,7 @@ def test_a_run_that_fails_says_where(saved_model: Path, folder: Path) -> None:
 def test_a_value_that_is_the_name_of_a_file_is_noted(saved_model: Path, folder: Path) -> None:
     done = run(saved_model, "--set", "text=schema.json", "--set", "schema=@schema.json")
     assert "Text: schema.json" in done.stdout
-    assert done.stderr.startswith("Note: text is the text 'schema.json'. For that of the file write --set text=@schema.json\n")
+    assert done.stderr.startswith("Note: text is the text 'schema.json'. To give the text of the file write --set text=@schema.json\n")
     assert "Note" not in run(saved_model, "--set", f"text={'a' * 5000}", "--set", "schema=@schema.json").stderr
 
 

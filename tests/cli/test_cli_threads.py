@@ -71,7 +71,7 @@ def test_a_command_waits_passively_and_says_so(tmp_path: Path) -> None:
 def test_a_command_runs_the_forward_that_was_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
     model = load_model(None, None, None, fused=False, verbose=True)
     assert not model.capabilities.fused
-    assert "Forward: that of transformers (turned off: `fused=False`)" in capsys.readouterr().err
+    assert "Forward: by transformers (turned off: `fused=False`)" in capsys.readouterr().err
 
 
 def test_a_sampler_is_read_from_its_name_and_options() -> None:

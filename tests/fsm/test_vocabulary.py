@@ -309,7 +309,7 @@ def test_masks_of_large_terms_go_first_when_there_is_no_room_for_the_terms() -> 
 
 
 OPERATIONS = st.lists(
-    st.tuples(st.sampled_from("pcg"), st.integers(0, 6), st.integers(0, 40), st.sampled_from([None, "x", "y"])), max_size=40
+    st.tuples(st.sampled_from("pcgm"), st.integers(0, 6), st.integers(0, 40), st.sampled_from([None, "x", "y"])), max_size=40
 )
 
 
@@ -323,6 +323,9 @@ def test_a_cache_counts_what_it_holds(operations: list[tuple[str, int, int, str 
             assert cache.get(key) in (value, None)
         elif what == "c" and owner is not None:
             cache.charge(owner, nbytes)
+        elif what == "m":
+            known, made = cache.get(key), object()
+            assert cache.get_or_put(key, lambda made=made: made, nbytes) is (made if known is None else known)  # type: ignore[misc]
         else:
             cache.get(key)
         owners = {owner for _, _, owner in cache._entries.values()} - {None}

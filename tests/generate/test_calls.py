@@ -253,7 +253,11 @@ def test_an_option_of_loading_that_there_is_reaches_transformers(saved: Path) ->
 
 def test_a_function_that_knows_its_options_keeps_its_signature() -> None:
     assert "top_k" in inspect.signature(samplers.multinomial).parameters
-    assert "registry" not in inspect.signature(generate.json).parameters
+    of_json = inspect.signature(generate.json).parameters
+    assert {*inspect.signature(generate.regex).parameters} - {"pattern"} < {*of_json}
+    assert {*inspect.signature(fsm.json_schema).parameters} < {*of_json}
+    assert (of_json["end"].default, of_json["whitespace"].default, of_json["show_schema"].default) == ("eos", "one_space", False)
+    assert all("options" not in inspect.signature(getattr(generate, name)).parameters for name in ("text", "regex", "json", "cfg"))
     assert samplers.multinomial.__name__ == "multinomial"
     of_best, of_multinomial = (inspect.signature(made).parameters for made in (samplers.best_of, samplers.multinomial))
     assert [*of_best] == [*of_multinomial]

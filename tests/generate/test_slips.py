@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
+import fsm
 import outlines_cont
 from outlines_cont import Chat, Template, continuous, control, generate, models, pipelines, policies, samplers, templates
+from outlines_cont.checks import check_one_of
 from outlines_cont.errors import LengthWarning, NoValueWarning, OutlinesContError
-from outlines_cont.near_names import NearNames, did_you_mean
+from outlines_cont.near_names import NearKeys, NearNames, did_you_mean
 
 TINY = models.tiny()
 TEXT = generate.text(TINY)
@@ -23,6 +25,10 @@ TWO = STATE.fork(2)
 
 class Order(BaseModel):
     customer: str
+
+
+def weather(city: str) -> None:
+    """Tell the weather."""
 
 
 SLIPS: dict[str, tuple[Callable[[], Any], str]] = {
@@ -62,13 +68,29 @@ SLIPS: dict[str, tuple[Callable[[], Any], str]] = {
     "a misspelled function of a template": (lambda: Template("{{ chioce(['a']) }}").run(TINY).check(), "Did you mean 'choice'?"),
     "a function of another template language": (lambda: Template("{{ generate('a') }}").run(TINY).check(), "by which a template generates"),
     "a misspelled filter": (lambda: Template("{{ x | uper }}"), "Did you mean 'upper'?"),
+    "a misspelled method in a template": (lambda: Template("{{ x.uper() }}").run(TINY, x="a").check(), "Did you mean 'upper'?"),
+    "a misspelled key in a template": (lambda: Template("{{ x.lenght }}").run(TINY, x={"length": 1}).check(), "Did you mean 'length'?"),
+    "a misspelled capture in a template": (
+        lambda: Template("Kind: {{ choice('kind', ['a']) }}{{ captures['knd'] }}").run(TINY).check(), "Did you mean 'kind'?",
+    ),
+    "a misspelled capture": (lambda: Template("Kind: {{ choice('kind', ['a']) }}").run(TINY).captures["knd"], "Did you mean 'kind'?"),
+    "a capture of a template without any": (lambda: Template("Kind").run(TINY).captures["kind"], "There are none"),
+    "a misspelled language": (lambda: fsm.regexp, "Did you mean 'regex'?"),
+    "a misspelled type": (lambda: fsm.types.emial, "Did you mean 'email'?"),
+    "a misspelled draft": (lambda: generate.text(TINY, draft="lookp"), "Did you mean 'lookup'?"),
+    "a misspelled draft of a call": (lambda: TEXT("a", draft="lokup"), "Did you mean 'lookup'?"),
+    "a misspelled end": (lambda: generate.regex(TINY, "a", end="fre"), "Did you mean 'free'?"),
+    "a misspelled tool": (lambda: Chat(TINY, tools=[weather]).user("Hi").assistant(tool_choice="wether"), "Did you mean 'weather'?"),
+    "a misspelled tool among some": (
+        lambda: Chat(TINY, tools=[weather]).user("Hi").assistant(tool_choice=["auto", "wether"]), "Did you mean 'weather'?",
+    ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("slip", SLIPS)
 def test_a_slip_is_answered_with_what_to_write(slip: str) -> None:
     call, said = SLIPS[slip]
-    with pytest.raises((AttributeError, TypeError, IndexError, OutlinesContError), match=said):
+    with pytest.raises((AttributeError, TypeError, LookupError, OutlinesContError), match=said):
         call()
 
 
@@ -99,6 +121,33 @@ def test_a_name_with_one_slip_is_suggested(owner: Any) -> None:
         assert caught.value.name == slipped
         assert did_you_mean(slipped, names) in str(caught.value) or "Write" in str(caught.value)
         assert not hasattr(owner, "_private_" + name)
+
+
+NAMED: dict[str, tuple[list[str], Callable[[str], Any]]] = {
+    "fsm": ([name for name in fsm.__all__ if len(name) > 4], lambda name: getattr(fsm, name)),
+    "captures": (["customer", "quantity", "address"], NearKeys({"customer": 1, "quantity": 2, "address": 3}).__getitem__),
+    "an option of some texts": (
+        ["required", "weather", "forecast"],
+        lambda name: check_one_of("x", name, ["required", "weather", "forecast"]),
+    ),
+    "a key in a template": (
+        ["customer", "quantity", "address"],
+        lambda name: Template(f"{{{{ x.{name} }}}}").run(TINY, x={"customer": 1, "quantity": 2, "address": 3}).check(),
+    ),
+}
+
+
+@pytest.mark.parametrize("what", NAMED)
+def test_a_name_with_one_slip_is_answered_with_the_nearest(what: str) -> None:
+    names, ask = NAMED[what]
+    dice = random.Random(what)
+    for name in [dice.choice(names) for _ in range(12)]:
+        slipped = _slipped(name, dice)
+        if slipped not in names:
+            with pytest.raises((AttributeError, LookupError, OutlinesContError)) as caught:
+                ask(slipped)
+            assert did_you_mean(slipped, names).strip() in str(caught.value)
+            assert "Did you mean" in str(caught.value)
 
 
 def test_the_error_of_a_property_is_not_hidden() -> None:

@@ -43,7 +43,7 @@ Place = TypeVar("Place")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command; return 1 where a mutant survives."""
+    """Run the command; return 1 if a mutant survives."""
     options = _options(arguments)
     root = Path.cwd()
     sample = _sample(root, options)

@@ -70,15 +70,7 @@ class Job:
 
     def poll(self) -> int | str | None:
         """What it ended with: a number, `"hangs"`, or `"dies"` (of a signal); None while it runs."""
-        pid, status = os.waitpid(self.pid, os.WNOHANG)
-        if pid:
-            self._end_group()
-            return os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else "dies"
-        if time.monotonic() < self._end:
-            return None
-        self._end_group()
-        os.waitpid(self.pid, 0)
-        return "hangs"
+        return ended(self.pid, self._end)
 
     def wait(self) -> Generator[None, None, int | str]:
         """Wait for the end in steps, and return what it ended with. It is ended if nobody waits any longer."""
@@ -92,19 +84,30 @@ class Job:
 
     def stop(self) -> None:
         """End it."""
-        self._end_group()
-
-    def _end_group(self) -> None:
-        try:
-            os.killpg(self.pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):
-            return
+        _end_group(self.pid)
 
 
 def lead_group(pid: int) -> None:
     """Make a child the leader of a group of its own, as it does itself: it may have to be ended before it comes to that."""
     with suppress(ProcessLookupError, PermissionError):
         os.setpgid(pid, pid)
+
+
+def ended(pid: int, end: float) -> int | str | None:
+    """What a child ended with: a number, `"hangs"` (it ran until `end`, and was ended), or `"dies"` (of a signal); None while it runs."""
+    found, status = os.waitpid(pid, os.WNOHANG)
+    if not found and time.monotonic() < end:
+        return None
+    _end_group(pid)
+    if not found:
+        os.waitpid(pid, 0)
+        return "hangs"
+    return os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else "dies"
+
+
+def _end_group(pid: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(pid, signal.SIGKILL)
 
 
 def die_with_parent() -> None:

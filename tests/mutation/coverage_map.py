@@ -17,7 +17,7 @@ PACKAGES = ("fsm", "outlines_cont")
 PYTEST = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-profile=ci", "--tb=line"]
 PYTEST += ["-W", "ignore::pytest.PytestAssertRewriteWarning"]  # what is imported before the fork is not rewritten
 EXAMPLES = 60
-"""How many examples of a property are run where it is recorded what it runs."""
+"""How many examples of a property are run while it is recorded what it runs."""
 IMPORT = ""
 """The name under which lines stand that run before the first test, when modules are imported."""
 
@@ -27,7 +27,7 @@ class CoverageMap:
     """What was recorded of some test files, maybe with older code: its lines are found by what stands in them.
 
     Attributes:
-        tree: where the code lies that is asked about.
+        tree: the root of the code that is asked about.
         sources: the folder with the texts of the code that was recorded, by their digests.
         seconds: how much time of a processor each test takes; only tests that pass.
         lines: for each file of the packages, and each digest of it, the tests that run it, each with the numbers of its lines as bits.
@@ -68,7 +68,7 @@ class CoverageMap:
         return list(found)
 
     def _compare(self, path: str, source: str) -> MovedLines | None:
-        """What has moved in a file since a text of it; None where nothing has, or where the text is lost."""
+        """What has moved in a file since a text of it; None if nothing has, or the text is lost."""
         kept, now = self.sources / source, self.tree / path
         if not kept.exists() or not now.exists():
             return None
@@ -183,7 +183,7 @@ class Chosen:
 
     Args:
         tests: their ids.
-        failed: where the id of one that fails is written.
+        failed: the file to which the id of a test that fails is written.
     """
 
     def __init__(self, tests: Sequence[str], failed: Path) -> None:

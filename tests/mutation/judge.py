@@ -42,7 +42,7 @@ class Bench(NamedTuple):
 
 
 def planned(mutant: Mutant, sources: Mapping[str, str], recorded: CoverageMap, max_seconds: float) -> Plan:
-    """The tests of a mutant: those that run it, or what uses the names that it defines; where there are none, those that run its file.
+    """The tests of a mutant: those that run it, or that run a use of the names that it defines; if there are none, those that run its file.
 
     Args:
         mutant: the change.
@@ -107,7 +107,7 @@ class Judge:
                 return Verdict(plan, result, answer.test if result != "survives" else "")
 
     def _run(self, plan: Plan, tests: list[str], bench: Bench, before: str, after: str, is_live: bool) -> Generator[None, None, Answer]:
-        """Run tests where they were collected; in a process that imports all of it anew where the change would not be seen there."""
+        """Run tests in the process that collected them, or, if the change would not be seen there, in one that imports everything anew."""
         if is_live:
             answer = yield from answered(bench.server, self._request(plan.mutant.path, before, after, tests))
             if answer.result != CANNOT and not (answer.result == 0 and plan.is_imported):

@@ -40,8 +40,8 @@ class Mutant:
         path: the file, from the root of the repository.
         line: where the change begins, from 1 on.
         lines: first and last line of the statement, or of the head of a compound one: a test that runs one of them runs the change.
-        is_imported: True where it runs when the module is imported, and so counts for no test.
-        names: what the statement defines, where it is imported.
+        is_imported: whether it runs when the module is imported, and so counts for no test.
+        names: what the statement defines, if it runs at the import.
         kind: what is changed, for people.
         start: the first byte that is replaced.
         stop: the byte after the last that is replaced.

@@ -1,4 +1,4 @@
-"""Another body for a function that is there: its code is replaced where it lies, so that nothing has to be imported again."""
+"""Another body for an existing function: its code object is replaced in place, so that nothing has to be imported again."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Pair(NamedTuple):
 
 
 def changed_code(before: str, after: str, path: Path) -> list[Pair] | None:
-    """The functions whose code differs between two texts of a module; None where what runs at its import differs, too.
+    """The functions whose code differs between two texts of a module; None if code that runs at its import differs, too.
 
     Args:
         before: the module.
         after: the module with a change.
-        path: where it lies, which is what tracebacks say.
+        path: its path, as tracebacks show it.
     """
     codes = [compile(text, str(path), "exec", dont_inherit=True) for text in (before, after)]
     found: list[Pair] = []
@@ -48,7 +48,7 @@ def changed_code(before: str, after: str, path: Path) -> list[Pair] | None:
 
 
 def _bare(code: CodeType) -> CodeType:
-    """The code without that of the functions in it, and without the numbers of its lines."""
+    """The code without the code of the functions in it, and without line numbers."""
     outside = tuple(None if isinstance(part, CodeType) else part for part in code.co_consts)
     return code.replace(co_consts=outside, co_linetable=b"", co_firstlineno=1)
 
@@ -63,7 +63,7 @@ class LiveFunctions:
                 self._functions.setdefault((thing.__code__.co_filename, thing.__code__), []).append(thing)
 
     def replace(self, pairs: Sequence[Pair]) -> bool:
-        """Give functions another code; False where that cannot be: a function is not found, or uses other variables from around it."""
+        """Give functions another code; False if it is impossible: a function is not found, or uses other variables from around it."""
         for old, new, is_outer in pairs:
             functions = self._functions.get((old.co_filename, old), [])
             if (is_outer and not functions) or (functions and old.co_freevars != new.co_freevars):

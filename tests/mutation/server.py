@@ -6,7 +6,6 @@ import gc
 import json
 import os
 import select
-import signal
 import sys
 import time
 import traceback
@@ -16,7 +15,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, TextIO
 
-from tests.mutation.copy import Job, die_with_parent, lead_group
+from tests.mutation.copy import Job, die_with_parent, ended, lead_group
 from tests.mutation.coverage_map import PYTEST, Recording
 from tests.mutation.patch import LiveFunctions, changed_code
 
@@ -29,13 +28,13 @@ class Request(NamedTuple):
     """Some tests to run, with one file changed or as it is; or the tests of a file, of which is written down what they run.
 
     Attributes:
-        path: the file that is changed, from the root of the tree; empty where none is.
+        path: the file that is changed, from the root of the tree; empty if none is changed.
         before: the text of the file when the tests were collected.
         after: the text that takes its place.
         tests: the ids of the tests, each with the most seconds that it may take.
         seconds: how long all of it may take.
         recorded: the test file whose tests are run in its place.
-        target: where it is written what they run.
+        target: the file to which it is written what they run.
     """
 
     path: str
@@ -52,7 +51,7 @@ class Answer(NamedTuple):
 
     Attributes:
         result: the number that the process ended with (0: no test failed), `"hangs"` or `"dies"`.
-        test: the test that failed, or ran when the process ended; empty where that is not known.
+        test: the test that failed, or ran when the process ended; empty if that is not known.
         seconds: how long it took.
     """
 
@@ -67,7 +66,7 @@ class TestServer:
     Args:
         tree: the copy.
         files: the test files that are collected, from its root.
-        is_recording: True where what tests run is to be written down.
+        is_recording: whether to write down what the tests run.
     """
 
     __test__ = False
@@ -191,7 +190,8 @@ class _Serving:
         if not pid:
             self._become(request)
         lead_group(pid)
-        result = _ended(pid, begun + request.seconds)
+        while (result := ended(pid, begun + request.seconds)) is None:
+            time.sleep(0.003)
         test = self._running.read_text(encoding="utf-8") if self._running.exists() else ""
         return Answer(result, test, time.monotonic() - begun)
 
@@ -223,7 +223,7 @@ class _Serving:
         return int(bool(self._failed))
 
     def _changed(self, request: Request) -> int:
-        """Change the functions that differ; 0 where that is done."""
+        """Change the functions that differ; return 0 if that is done."""
         if not request.path:
             return 0
         pairs = changed_code(request.before, request.after, self._tree / request.path)
@@ -241,24 +241,3 @@ class _Serving:
             if self._failed:
                 return 1
         return 0
-
-
-def _ended(pid: int, end: float) -> int | str:
-    """What a process ended with; it is ended where it does not until then."""
-    while True:
-        found, status = os.waitpid(pid, os.WNOHANG)
-        if found:
-            _end_group(pid)
-            return os.waitstatus_to_exitcode(status) if os.WIFEXITED(status) else "dies"
-        if time.monotonic() > end:
-            _end_group(pid)
-            os.waitpid(pid, 0)
-            return "hangs"
-        time.sleep(0.003)
-
-
-def _end_group(pid: int) -> None:
-    try:
-        os.killpg(pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):
-        return

@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+from dataclasses import fields
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
@@ -13,6 +14,7 @@ from types import ModuleType
 
 import pytest
 
+import fsm
 import fsm.errors
 import outlines_cont.errors
 from scripts.site import GATHERED, commands, loaded
@@ -168,6 +170,16 @@ def test_a_page_of_the_site_that_loads_something_from_another_host_is_found() ->
 def test_the_help_of_every_command_is_in_the_reference() -> None:
     help_of = commands()
     assert all(f"## `outlines-cont {name}`" in help_of for name in ("demo", "extract", "run", "schema", "chat", "serve"))
+
+
+def test_the_page_has_every_limit_of_compiling_with_its_default() -> None:
+    text = (ROOT / "docs" / "constrain.md").read_text(encoding="utf-8")
+    told: dict[str, int] = {}
+    for row in re.findall(r"^\| (`max_.*) \|$", text.partition("| bound of `fsm.Limits`")[2], re.MULTILINE):
+        names, _, defaults = row.split(" | ")
+        numbers = [int(one.replace(",", "")) for one in defaults.split("; ")]
+        told |= zip(re.findall(r"`(\w+)`", names), numbers, strict=True)
+    assert told == {limit.name: limit.default for limit in fields(fsm.Limits)}
 
 
 def test_the_page_is_up_to_date() -> None:

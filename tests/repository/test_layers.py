@@ -55,8 +55,8 @@ streams              <- engine.drawing models.tokenizer policies sampling text_s
 conversation         <- engine engine.drawing fsm fsm.expression kv models policies samplers sampling state
 events               <- samplers sampling
 chats                <- events fsm fsm.schema fsm.tokens models.tokenizer state
-generation           <- chats drafts engine events fsm fsm.automaton fsm.tokens models.tokenizer policies samplers
-                        sampling state streams
+generation           <- chats drafts engine events fsm fsm.automaton fsm.lark fsm.schema fsm.schema.scalars fsm.tokens
+                        models.tokenizer policies samplers sampling state streams
 generate             <- drafts events fsm fsm.automaton fsm.expression fsm.schema generation policies samplers
                         sampling state
 continuation         <- events generate generation sampling state

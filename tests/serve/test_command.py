@@ -74,10 +74,22 @@ def test_the_command_serves_and_ends(tmp_path: Path) -> None:
     assert "Due" not in logged
 
 
+def test_sigterm_ends_it_by_the_signal() -> None:
+    command = [sys.executable, "-m", "outlines_cont.cli", "serve", "bundled", "--port", "0", "--name", "ours"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            _wait_for(_printed_url(process), process)
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=60)
+        finally:
+            process.kill()
+    assert process.returncode == -signal.SIGTERM  # which shells show as 143
+
+
 def _printed_url(process: Any) -> str:
     """Return the address that the server prints, without what follows the port."""
     for line in process.stderr:
-        found = re.search(r"serving 'ours' at (http://127\.0\.0\.1:[1-9][0-9]*)/v1", line)
+        found = re.search(r"serving 'ours'(?:, 'small')? at (http://127\.0\.0\.1:[1-9][0-9]*)/v1", line)
         if found is not None:
             return found[1]
     raise AssertionError("the server has ended without printing its address")

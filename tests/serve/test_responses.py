@@ -218,7 +218,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"previous_response_id": "resp_1"}, "previous_response_id", "stores nothing"),
     ({"background": True}, "background", "stores nothing"),
     ({"foo": 1}, "foo", "foo"),
-    ({"input": []}, "input", "at least 1"),
+    ({"input": []}, "input", "a list of 1 or more"),
     ({"input": [{"type": "item_reference", "id": "a"}]}, "input/0", "item_reference"),
     ({"input": [{"role": "assistant", "content": "a"}]}, "input", "ends with"),
     ({"input": [{"type": "reasoning", "summary": []}]}, "input", "ends with"),

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from decimal import Decimal
-from difflib import get_close_matches
 from enum import Enum, auto
 from itertools import takewhile
 from math import isfinite
@@ -19,7 +18,7 @@ from typing import Any, NamedTuple
 
 from referencing import Specification
 
-from fsm.errors import SchemaError, shorten
+from fsm.errors import SchemaError, did_you_mean, shorten
 from fsm.terms.node import Node
 
 Schema = dict[str, Any] | bool
@@ -182,8 +181,7 @@ def _check_types(value: object, pointer: str) -> None:
     for name in names:
         if name not in JSON_TYPES:
             other = _TYPES_ELSEWHERE.get(str(name).lower())
-            near = [other] if other else get_close_matches(str(name), JSON_TYPES, 1)
-            hint = f" Did you mean {near[0]!r}?" if near else ""
+            hint = f" Did you mean {other!r}?" if other else did_you_mean(str(name), JSON_TYPES)
             problem = f"expected a JSON type ({', '.join(JSON_TYPES)}), received {shorten(name)}.{hint}"
             raise SchemaError(problem, pointer)
 

@@ -10,11 +10,10 @@ Formats of numbers are in `place.py`, as other keywords, those of strings in `fo
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from difflib import get_close_matches
 from functools import lru_cache, partial
 from typing import Any
 
-from fsm.errors import SchemaError, shorten
+from fsm.errors import SchemaError, did_you_mean, shorten
 from fsm.limits import Limits
 from fsm.pattern.ecma_pattern import ecma_search, read_loosely
 from fsm.schema.keywords.formats import FORMATS, OPENAPI_FORMATS, SPELLINGS, STRING_FORMATS, format_node
@@ -81,13 +80,13 @@ def loose_reading(pattern: str, limits: Limits) -> tuple[str, ...]:
     return (f"ECMA-262 refuses it with the `u` flag: {', '.join(loose)}",) if loose else ()
 
 
-def _bound(name: str, opposite: str, since: str = "draft-04") -> Keyword:
+def _bound(name: str, opposite: str) -> Keyword:
     """A bound; its negation is the opposite one."""
 
     def failures(keyword: Keyword, place: Place, value: Any) -> Iterator[Failure]:
         yield ({"type": "number", opposite: value},)
 
-    return Keyword(name, NUMBER, NUMERIC, since=since, failures=failures, is_built=True)
+    return Keyword(name, NUMBER, NUMERIC, since="draft-04", failures=failures, is_built=True)
 
 
 NUMBERS = (
@@ -121,10 +120,9 @@ def _ignored_format(name: object, asserts_format: bool) -> str | None:
         return None
     if not asserts_format:
         return 'formats="annotate"'
-    near = get_close_matches(name.lower(), FORMATS, 1)
     known = ", ".join((*FORMATS, *OPENAPI_FORMATS, *NUMBER_FORMATS))
-    hint = f"Did you mean {near[0]!r}?" if near else f"Known are {known}."
-    return f"the format {shorten(name)} is not known, so that any text passes. {hint}"
+    hint = did_you_mean(name, FORMATS) or f" Known are {known}."
+    return f"the format {shorten(name)} is not known, so that any text passes.{hint}"
 
 
 STRINGS = (

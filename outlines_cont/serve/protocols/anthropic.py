@@ -421,7 +421,7 @@ class MessagesRequest(Sampling):
 
         Args:
             most: the most tokens of a reply, which are fewer than `max_tokens` may ask for.
-            can_think: whether the model has thoughts; asked where it may decide itself.
+            can_think: returns whether the model can think; called if the model may decide itself.
         """
         if self.thread is not None:
             told = "expected no `thread`, as this server stores nothing: send the whole conversation as `messages`"

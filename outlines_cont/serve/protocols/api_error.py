@@ -31,7 +31,7 @@ _OWN_FIELDS = {"stop_token_ids", "min_tokens", "stop_at", "keep_stop"}
 """The options that are fields, whatever an error is found with."""
 _LIMITS = {"max_work": "`--max-schema-work`", "max_mask_work": "`--max-mask-work`"}
 _CODES = {"OptionError": "invalid_value", "ContextLengthError": "context_length_exceeded"}
-"""The codes of errors that clients know by another name than that of the class."""
+"""The codes of errors whose name for clients is not the name of the class."""
 _MODEL = re.compile(r"<\w*Model '[^']*'[^>]*>|<\w*Model [^>]*>")
 _SENTENCE = re.compile(r"(?<=[.;!])\s+(?=[A-Z`])")
 _PYTHON = re.compile(
@@ -90,7 +90,7 @@ class APIError(Exception):
 
     Attributes:
         status: the HTTP status.
-        param: the field of the request, with a JSON pointer into it where one is known.
+        param: the field of the request, with a JSON pointer into it if one is known.
         code: a short name, such as `model_not_found`.
         retry_after: in how many seconds to try again.
     """

@@ -23,7 +23,7 @@ class Echo:
     Attributes:
         text: the prompt, if the text of the reply begins with it, else empty.
         token_ids: its tokens.
-        scores: of all of them but the first; empty where none are asked for.
+        scores: the scores of all of them but the first; empty if none are asked for.
         in_columns: whether the log-probabilities of the reply begin with them.
         is_listed: whether the reply has them as `prompt_logprobs`.
     """
@@ -47,7 +47,7 @@ class Choice:
         num_thoughts: how many of these were thoughts.
         calls: whether it has called a tool.
         told: how many characters of the input of each call chunks of a stream have told.
-        echo: the prompt, where the reply repeats it.
+        echo: the prompt, if the reply repeats it.
         ids: the id of each call, which no other reply has, whatever its seed.
     """
 
@@ -143,7 +143,7 @@ def all_events(found: Sequence[StreamEvent]) -> StreamEvent:
 
 
 def echo_of(model: Any, prompt: Any, row: StateRow, request: CompletionRequest) -> Echo | None:
-    """Return the prompt as the reply repeats it, None where it does not. Cost: where its tokens are scored they are fed."""
+    """Return the prompt as the reply repeats it; None if it does not. Cost: its tokens are fed if they are scored."""
     if not request.echo and request.prompt_logprobs is None:
         return None
     tops = [request.prompt_logprobs, request.logprobs if request.echo else None]

@@ -13,7 +13,7 @@ from pydantic_core import PydanticCustomError
 
 
 def invalid(message: str, field: str = "") -> PydanticCustomError:
-    """Return the error of a validator; `field` is the one that is wrong, where the validator is that of a whole part."""
+    """Return the error of a validator; `field` is the wrong one, if the validator checks a whole part."""
     return PydanticCustomError("invalid_value", "{told}", {"told": message, "field": field})
 
 
@@ -170,7 +170,7 @@ class Message(Tolerant):
 def as_tools(messages: Sequence[Message]) -> list[Message]:
     """Return messages of which those of older clients, with a `function_call` or of the role `function`, are calls of tools and results.
 
-    Each such call has an id, which is that of the result after it: the number of the call, as nobody but the template sees it.
+    Such a call and its result get the number of the call as their id, which only the template sees.
     """
     found: list[Message] = []
     number = 0

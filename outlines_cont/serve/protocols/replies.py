@@ -41,7 +41,7 @@ class Writer:
         yield from ()
 
     def chunks(self, choice: Choice, event: StreamEvent) -> Iterator[dict[str, Any]]:
-        """Yield an event as chunks; none where it has no news for the client."""
+        """Yield an event as chunks; none if it has no news for the client."""
         raise NotImplementedError
 
     def sent(self, choice: Choice, event: StreamEvent) -> bytes:
@@ -66,7 +66,7 @@ class Writer:
         return data.decode(errors="replace"), list(data)
 
     def _logprobs(self, event: StreamEvent) -> list[dict[str, Any]]:
-        """Return the log-probabilities of the tokens of an event, as a chat has them; none where none are asked for."""
+        """Return the log-probabilities of the tokens of an event, as a chat has them; none if none are asked for."""
         if self._answer.top is None or event.is_thought:
             return []
         tops = event.top or ((),) * len(event.token_ids)
@@ -138,7 +138,7 @@ class ChatWriter(_ChoicesWriter):
         self._frames: dict[int, list[bytes]] = {}
 
     def sent(self, choice: Choice, event: StreamEvent) -> bytes:
-        """Return the chunk of an event; where that is only text, without its other fields being encoded again."""
+        """Return the chunk of an event; if it is only text, its other fields are not encoded again."""
         is_more = event.finish_reason or event.is_thought or event.call is not None
         if is_more or not event.text or self._has_token_ids or self._answer.top is not None:
             return super().sent(choice, event)

@@ -227,7 +227,7 @@ class ChatRequest(Generation):
 
     @property
     def calls(self) -> dict[str, Any]:
-        """Which tools the reply calls, and how many times, as options of a chat; empty where it may call none."""
+        """Which tools the reply calls, and how many times, as options of a chat; empty if it may call none."""
         choice = self.tool_choice or "auto"
         if not self.tools or choice == "none":
             return {}

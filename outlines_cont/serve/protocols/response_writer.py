@@ -16,7 +16,7 @@ from outlines_cont.serve.protocols.choice import Answer, Choice
 from outlines_cont.serve.protocols.replies import Writer
 from outlines_cont.serve.protocols.responses import ResponsesRequest
 
-# Of each type of item: the prefix of its id, the name of its text, and that of its events.
+# For each type of item: the prefix of its id, the name of its text, and the name of its events.
 _TYPES = {
     "reasoning": ("rs_", "text", "response.reasoning_text"),
     "message": ("msg_", "text", "response.output_text"),

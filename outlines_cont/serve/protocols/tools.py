@@ -128,7 +128,7 @@ class AllowedChoice(Strict):
 
     @property
     def names(self) -> list[str]:
-        """The names of what may be called, and `auto` where none need be."""
+        """The names of the tools that may be called, and `auto` if none must be."""
         allowed = self.allowed_tools
         return [*(["auto"] if allowed.mode == "auto" else []), *(name for tool in allowed.tools for name in tool.names)]
 
