@@ -89,11 +89,15 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument("--only", choices=KINDS, help="one of the environments; both by default")
     parser.add_argument("--tests", nargs="+", default=TESTS, help=f"arguments of pytest; by default {' '.join(TESTS)}")
     parser.add_argument("--folder", type=Path, default=ROOT / "build" / "environments", help="where they are kept")
-    parser.add_argument("--keep", nargs="+", default=[], help="packages that have the version of constraints.txt, such as torch")
+    parser.add_argument(
+        "--keep", nargs="+", default=[], help="packages that have the version of constraints.txt, such as torch"
+    )
     parser.add_argument("--again", action="store_true", help="make them anew")
     chosen = parser.parse_args(argv)
     kinds = [chosen.only] if chosen.only else list(KINDS)
-    passed = {kind: run(kind, chosen.folder / kind, chosen.tests, keep=chosen.keep, again=chosen.again) for kind in kinds}
+    passed = {
+        kind: run(kind, chosen.folder / kind, chosen.tests, keep=chosen.keep, again=chosen.again) for kind in kinds
+    }
     failed = [kind for kind, good in passed.items() if not good]
     if failed:
         sys.exit(f"the environment of {' and '.join(failed)} fails; see above")

@@ -66,9 +66,7 @@ def changed(draw: random.Random, track: Track, plain: Plain) -> tuple[Track, Pla
     if kind == FORCED and draw.random() < 0.7:
         logprob, unscored = math.nan, (*unscored, len(plain.ids))
         track = track.changed(unscored=unscored)
-    longer = Plain(
-        (*plain.ids, token_id), plain.kinds + kind, (*plain.logprobs, logprob), (*plain.sampling_logprobs, sampling), unscored
-    )
+    longer = Plain((*plain.ids, token_id), plain.kinds + kind, (*plain.logprobs, logprob), (*plain.sampling_logprobs, sampling), unscored)
     return track.append(token_id, kind, logprob, sampling), longer
 
 
