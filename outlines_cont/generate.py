@@ -33,6 +33,7 @@ from outlines_cont.events.event import StreamOptions
 from outlines_cont.events.partial_type import PartialType
 from outlines_cont.generation.alternatives import field_probabilities
 from outlines_cont.generation.call import Call
+from outlines_cont.generation.exact_choice import ExactChoice
 from outlines_cont.generation.formats import format_of
 from outlines_cont.generation.options import OPTIONS_ELSEWHERE, Options, PieceOptions, checked_policies
 from outlines_cont.generation.piece_maker import PieceMaker
@@ -64,10 +65,10 @@ ENDS: dict[str, EndMode] = {
     "cfg": "free",
     "fsm": "free",
     "format": "free",
-    "choice": "eos",
     "json": "eos",
 }
-"""How the texts of each kind of generator end by default; see `regex`. Patterns and grammars may often go on where they may end."""
+"""How the texts of each kind of generator end by default; see `regex`. Patterns and grammars may often go on where they may end; for a
+choice see there."""
 
 # What other libraries call these functions.
 _OTHER_NAMES = {
@@ -376,7 +377,7 @@ def regex(
         force: append text without a choice without sampling it (jump-forward decoding).
         end: how the text ends where it may: `"free"` with any token that leaves the language, such as a full stop after a number, or
             the model's end of text; `"eos"` only with the latter. Every function of this module but `text` takes it, with `"eos"` as
-            the default of `choice` and `json`; see docs/constrain.md.
+            the default of `json`, and another meaning for `choice`; see docs/constrain.md.
         policies: policies of every call, such as `[policies.ban(["delve"])]`.
         draft: speculative decoding, such as `"lookup"`; see `PieceOptions`.
         thinking: let the model think in free text first: True, or a `Thinking`.
@@ -396,9 +397,10 @@ def choice(
     model: LanguageModel,
     options: Sequence[str],
     *,
+    exact: bool | None = None,
     sampler: Sampler | BeamSearch | None = None,
     force: bool = True,
-    end: EndMode = ENDS["choice"],
+    end: EndMode | None = None,
     policies: Sequence[Policy[Any]] = (),
     draft: Any = None,
     thinking: Thinking | bool | None = None,
@@ -408,20 +410,32 @@ def choice(
     Args:
         model: the language model.
         options: the texts to choose from.
-        sampler: how tokens are drawn; greedy by default.
-        force: append text that all remaining options share without sampling it (jump-forward decoding).
-        end: how the text ends; see `regex`.
+        exact: choose a whole text by the model's own probabilities, conditioned on the texts, which are scored together in at most two
+            forwards, instead of drawing it token by token under a mask; see docs/choices.md. The default is to do so for up to 128 texts,
+            where no other option changes single tokens; with True it raises `OptionError` instead.
+        sampler: how the text is chosen: the most probable one by default; at a temperature by the probabilities of whole texts. Samplers
+            with other options draw tokens.
+        force: append text that all remaining options share without sampling it (jump-forward decoding), where tokens are drawn.
+        end: whether the model's end of text is a part of an option (`"eos"`), or it may go on (`"free"`). The default is `"free"`, and
+            where tokens are drawn and no option begins another `"eos"`, by which no token reaches beyond an option; see `regex`.
         policies: policies of every call, such as `[policies.ban(["delve"])]`.
         draft: speculative decoding, such as `"lookup"`; see `PieceOptions`.
         thinking: let the model think in free text first: True, or a `Thinking`.
 
     Raises:
         fsm.ExpressionError: there are no options, or one is not a string.
+        OptionError: `exact` is True, and the generator has options that change single tokens, or an option is empty.
     """
     expression = fsm_package.choice(options)
-    return _generator(
-        model, expression, _source("choice", list(options)), sampler, policies, draft, thinking, force=force, end=end
-    )
+    check("exact", exact, exact is None or isinstance(exact, bool), "True, False or None")
+    check("end", end, end in ("eos", "free", None), "'eos' or 'free'")
+    texts = ExactChoice(tuple(dict.fromkeys(options)), end or "free", exact)
+    mode: EndMode = end or ("free" if texts.has_nested else "eos")
+    source = _source("choice", list(options))
+    made = _generator(model, expression, source, sampler, policies, draft, thinking, force=force, end=mode)
+    made = replace(made, exact=texts)
+    made.chooses_exactly(Options.of({}))  # raises now, not at the first call
+    return made
 
 
 @_generator_function(also_of=fsm_package.json_schema)

@@ -31,6 +31,7 @@ from outlines_cont.errors import (
     UnsupportedModel,
     shortened,
 )
+from outlines_cont.generation.exact_choice import ChoiceRows, temperature_of
 from outlines_cont.generation.options import Options, warn_of_lengths
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.progress import ProgressReporter
@@ -98,6 +99,7 @@ class Call:
         self.rows: list[Row | None] = []
         self.job: Job | None = None
         self._stays = stays
+        self._choosing: ChoiceRows | None = None  # the rows that choose one of some texts as a whole
         self._ended: dict[int, StateRow] = {}  # rows that have ended, with their values, by number
         self._is_collected = False
         sources = [*chain.from_iterable(opened.rows)]
@@ -124,6 +126,8 @@ class Call:
                 self.rows.append(self._thinking_row(way.thinking, begun, answer, given, row))
             else:
                 self.rows.append(self._answer_row(begun, answer, given, row))
+                if not stays:
+                    self._let_choose(begun, way.options, given)
         if resume:
             _check_resumed(self.results, self.rows, ways, maker.source)
 
@@ -149,6 +153,8 @@ class Call:
         job, report = self._make_job(), self._report
         step = Step(job, read)
         try:
+            if self._choosing is not None:
+                yield from self._choosing.task()
             self.engine.submit(job)
             while not step.is_over:
                 yield step
@@ -158,6 +164,8 @@ class Call:
         finally:  # an interrupt may come between any two instructions, also before the first step
             self.engine.cancel(job)
             report(is_over=True)
+            if self._choosing is not None:
+                self._choosing.release()
         self.collect()
 
     def _negatives(self, sources: Sequence[StateRow], ways: Sequence[_Written | None]) -> Sequence[_Negative]:
@@ -196,6 +204,18 @@ class Call:
         program = answer.program_of(first, ends_row=given["ends_row"])
         given = {**given, "ends_row": given["ends_row"] and program is None}
         return self._row(source, first, given, stayed, program)
+
+    def _let_choose(self, source: StateRow, options: Options, given: Mapping[str, Any]) -> None:
+        """Let the last row choose one of some texts as a whole, if it does, and has not begun to write one token by token."""
+        has_begun = source.piece is not None and given["resume"] and source.piece.start < len(source.token_ids)
+        row, maker = self.rows[-1], self.maker
+        if maker.exact is None or row is None or has_begun or not maker.chooses_exactly(options):
+            return
+        if self._choosing is None:
+            self._choosing = ChoiceRows(maker.exact, maker.model, temperature_of(maker.sampler) or 0.0)
+        tree = self._choosing.tree_of(source, options.max_tokens)
+        if tree is not None:
+            self._choosing.add(row, tree, ends_row=given["ends_row"])
 
     def _thinking_row(
         self, thinking: OpenThinking, source: StateRow, answer: Answer, given: dict[str, Any], stayed: Row | None

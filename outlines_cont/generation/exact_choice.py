@@ -1,0 +1,312 @@
+"""`ExactChoice`: one of some texts, chosen as a whole by the model's own law, conditioned on the texts.
+
+A mask is myopic: token by token it renormalises over what some text allows, whatever follows, so texts whose first tokens are common are
+drawn too often. Here all texts are scored before one is chosen. Of a text o, p(o) is the product of the probabilities of the tokens by
+which the tokenizer continues the row with it, and e(o) the probability of the end that the texts allow: with `end="eos"` that the model
+ends its text after o, with `end="free"` that it does not go on to a longer one of the texts (1 where none begins with o). Then
+
+    P(o) = p(o) e(o) / sum of p(x) e(x) over all texts x
+
+is the distribution of what the model writes, given that it writes one of them. At a temperature t it is that of (p e) ** (1 / t).
+
+`OptionLaw`: these probabilities after one row. `ChoiceRows`: the rows of a call that choose in this way, each with its `ChosenProgram`.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import Any
+
+from outlines_cont.engine.job import Task
+from outlines_cont.engine.row import Row, RowProgram
+from outlines_cont.engine.steering import follow_policies
+from outlines_cont.errors import DeadEnd, OptionError
+from outlines_cont.generation.options import Options
+from outlines_cont.generation.spelling_tree import Path, SpellingTree, score
+from outlines_cont.interfaces import LanguageModel
+from outlines_cont.models.tokenizer.special_names import encode_bytes_inside
+from outlines_cont.policies.constraint import EndMode
+from outlines_cont.samplers import Greedy, Multinomial
+from outlines_cont.sampling.params import NO_PENALTIES
+from outlines_cont.sampling.truncation import Temperature
+from outlines_cont.state.row import GENERATED, StateRow
+
+MAX_OPTIONS = 128
+"""The most texts that are chosen from in this way by default."""
+MAX_BYTES = 4_096
+"""The most bytes that they may have together by default."""
+
+
+@dataclass(frozen=True, slots=True)
+class ExactChoice:
+    """Texts to choose from.
+
+    Attributes:
+        options: the texts, each once.
+        end: how they end; see the top of this module.
+        is_exact: whether one is chosen by the law of this module; None for where that is possible, and the texts are not too many.
+    """
+
+    options: tuple[str, ...]
+    end: EndMode
+    is_exact: bool | None = None
+
+    @property
+    def is_wanted(self) -> bool:
+        """Whether the law of this module is to be used where nothing prevents it."""
+        if self.is_exact is not None:
+            return self.is_exact
+        is_small = len(self.options) <= MAX_OPTIONS and sum(map(len, self.options)) <= MAX_BYTES
+        return is_small and "" not in self.options
+
+    @property
+    def has_nested(self) -> bool:
+        """Whether one of the texts begins another. Cost: a sort."""
+        ordered = sorted(self.options)
+        return any(after.startswith(before) for before, after in zip(ordered, ordered[1:], strict=False))
+
+    def is_used(self, sampler: object, options: Options | None, others: dict[str, bool]) -> bool:
+        """Return whether a call chooses by the law of this module.
+
+        Args:
+            sampler: how it draws.
+            options: those of the call; None for a generator that was not called yet.
+            others: what a generator has or a call is given that changes tokens one by one, such as `policies`, by name.
+
+        Raises:
+            OptionError: something prevents it, and `is_exact` is True.
+        """
+        if not self.is_wanted:
+            return False
+        name = next((name for name, is_given in others.items() if is_given), None)
+        if name is None and options is not None:
+            name = next((name for name in _TOKENWISE if getattr(options, name)), None)
+        if name is None and temperature_of(sampler) is None:
+            name = "sampler"
+        if name is not None and self.is_exact:
+            raise _refused(name)
+        return name is None
+
+    def tree(self, model: LanguageModel, row: StateRow) -> SpellingTree | None:
+        """Return the spellings of the texts after a row; None where the tokenizer cannot spell one of them there."""
+        table = model.tokenizer.token_bytes
+        spellings: list[Path] = []
+        for option in self.options:
+            data = option.encode()
+            ids = tuple(encode_bytes_inside(model.tokenizer, data, row.token_ids))
+            if not ids or b"".join(table[token_id] or b"" for token_id in ids) != data:
+                return None
+            spellings.append(ids)
+        return SpellingTree(row, spellings, sorted(model.eos_token_ids) if self.end == "eos" else ())
+
+
+# The options of a call that change single tokens.
+_TOKENWISE = ("policies", "stop_at", "min_tokens", "stop_token_ids", "heal", "is_guided")
+_INSTEAD = {
+    "sampler": "Use `samplers.greedy()`, or `samplers.multinomial(n, temperature=...)`: other options of samplers change single tokens.",
+    "is_guided": "Guidance changes single tokens.",
+    "thinking": "Let the model think by another generator, and pass its state.",
+}
+
+
+def _refused(name: str) -> OptionError:
+    shown = {"is_guided": "guidance"}.get(name, name)
+    advice = _INSTEAD.get(name, "It changes single tokens, or decides about them.")
+    return OptionError(
+        f"expected no such `{shown}` for a choice with `exact=True`, which is made of whole texts. {advice} Or leave out `exact`: then the "
+        "texts are drawn token by token.",
+        shown,
+    )
+
+
+def temperature_of(sampler: object) -> float | None:
+    """Return the temperature of a sampler, 0 for greedy, if that is all that it changes; else None."""
+    if type(sampler) is Greedy:
+        return 0.0 if sampler.penalties == NO_PENALTIES else None
+    if type(sampler) is not Multinomial or sampler.penalties != NO_PENALTIES:
+        return None
+    if not sampler.warpers:
+        return 1.0
+    first = sampler.warpers[0]
+    return float(first.t) if len(sampler.warpers) == 1 and type(first) is Temperature else None
+
+
+class OptionLaw:
+    """The probabilities of texts after one row, by the law of this module at a temperature.
+
+    Attributes:
+        log_shares: of each text log(p), the model's own log-probability of its spelling.
+        log_ends: of each text log(e).
+        log_probabilities: of each text log(P).
+    """
+
+    def __init__(self, tree: SpellingTree, end: EndMode, temperature: float = 1.0) -> None:
+        """Take a tree whose log-probabilities are known.
+
+        Raises:
+            DeadEnd: the probability of each text is zero.
+        """
+        self._tree = tree
+        self._paths = [tree.logprobs(i) for i in range(len(tree.spellings))]
+        self.log_shares = [*map(math.fsum, self._paths)]
+        if end == "eos":
+            self.log_ends = [tree.end_logprob(i) for i in range(len(self._paths))]
+        else:
+            self.log_ends = _free_ends(tree.spellings, self._paths)
+        weights = [log + end for log, end in zip(self.log_shares, self.log_ends, strict=True)]
+        self.log_probabilities = _normalised(weights, temperature)
+        self._sums = [*accumulate(map(math.exp, self.log_probabilities))]
+
+    def draw(self, uniform: float) -> int:
+        """Return the text for a random number in [0, 1)."""
+        # The last sum may differ a little from 1; a text of probability zero is never drawn.
+        return bisect_right(self._sums, uniform * self._sums[-1], hi=len(self._sums) - 1)
+
+    @property
+    def best(self) -> int:
+        """The most probable text, the first of equal ones."""
+        return max(range(len(self._paths)), key=self.log_probabilities.__getitem__)
+
+    def tokens(self, text: int) -> list[tuple[int, float, float]]:
+        """Return the tokens of a text, each with the model's log-probability, and that of the law, given the tokens before it."""
+        logs, spellings = self.log_probabilities, self._tree.spellings
+        inside, before, found = [*range(len(logs))], 0.0, []
+        for i, (token_id, logprob) in enumerate(zip(spellings[text], self._paths[text], strict=True)):
+            inside = [j for j in inside if spellings[j][i : i + 1] == (token_id,)]
+            after = _log_sum([logs[j] for j in inside])
+            found.append((token_id, logprob, min(after - before, 0.0)))
+            before = after
+        return found
+
+
+def _normalised(weights: Sequence[float], temperature: float) -> list[float]:
+    """Return the logarithms of probabilities that are proportional to exp(weight / temperature)."""
+    high = max(weights)
+    if high == -math.inf:
+        raise DeadEnd(
+            "expected texts of which the model may write one, got a probability of zero for each. The model itself masks tokens that "
+            "they need: use others, or another model."
+        )
+    logs = [(log - high) / temperature for log in weights]
+    total = _log_sum(logs)
+    return [log - total for log in logs]
+
+
+def _log_sum(logs: Sequence[float]) -> float:
+    """Return log(sum of exp(log)); the number itself for one alone."""
+    high = max(logs)
+    return high if len(logs) == 1 or high == -math.inf else high + math.log(math.fsum(math.exp(log - high) for log in logs))
+
+
+def _free_ends(spellings: Sequence[Path], paths: Sequence[Sequence[float]]) -> list[float]:
+    """Return for each text the log-probability that the model does not go on to a longer one of the texts."""
+    by_path = {spelling: text for text, spelling in enumerate(spellings)}
+    longer: dict[Path, list[float]] = {}
+    for spelling, logs in zip(spellings, paths, strict=True):
+        # What goes on from the longest text that this one begins with.
+        start = next((i for i in range(len(spelling) - 1, 0, -1) if spelling[:i] in by_path), 0)
+        if start:
+            longer.setdefault(spelling[:start], []).append(math.fsum(logs[start:]))
+    sums = [math.fsum(map(math.exp, longer.get(spelling, ()))) for spelling in spellings]
+    return [math.log1p(-total) if total < 1 else -math.inf for total in sums]
+
+
+class ChoiceRows:
+    """The rows of a call that choose one of some texts; rows with the same tokens are scored once.
+
+    Before the rows are submitted, exhaust `task()`.
+    """
+
+    def __init__(self, choice: ExactChoice, model: LanguageModel, temperature: float) -> None:
+        self.choice, self.temperature = choice, temperature
+        self._model = model
+        self._trees: dict[Any, SpellingTree | None] = {}
+        self._laws: dict[int, OptionLaw] = {}
+        self._programs: list[tuple[Row, SpellingTree]] = []
+
+    def __len__(self) -> int:
+        return len(self._programs)
+
+    def tree_of(self, row: StateRow, max_tokens: int | None) -> SpellingTree | None:
+        """Return the tree of a row; None where a text has no room, or cannot be spelled.
+
+        Raises:
+            OptionError: `max_tokens` has no room for a text, and `exact=True` was given.
+        """
+        # Equal ids of pinned tokens have other keys and values.
+        key = row.token_ids, id(row.kv) if row.pinned else None
+        if key not in self._trees:
+            self._trees[key] = self.choice.tree(self._model, row)
+        tree = self._trees[key]
+        if tree is None:
+            return None
+        longest, context = max(map(len, tree.spellings)), self._model.context_length
+        if max_tokens is not None and max_tokens < longest:
+            if self.choice.is_exact:
+                raise OptionError(
+                    f"expected room for {longest} tokens, those of the longest text of a choice with `exact=True`, got "
+                    f"`max_tokens={max_tokens}`. Raise it.",
+                    "max_tokens",
+                )
+            return None
+        return None if context is not None and len(row.token_ids) + longest > context else tree
+
+    def add(self, row: Row, tree: SpellingTree, *, ends_row: bool) -> None:
+        """Let a row choose, which was not submitted yet."""
+        row.program = ChosenProgram(self, tree, ends_row=ends_row)
+        self._programs.append((row, tree))
+
+    def law(self, tree: SpellingTree) -> OptionLaw:
+        """Return the law of a tree, or raise its error."""
+        if tree.error is not None:
+            raise tree.error
+        if id(tree) not in self._laws:
+            self._laws[id(tree)] = OptionLaw(tree, self.choice.end, self.temperature or 1.0)
+        return self._laws[id(tree)]
+
+    def task(self) -> Task:
+        """Return the task that scores the texts after all rows. Cost: see `spelling_tree.score`."""
+        trees = {id(tree): tree for _, tree in self._programs if not tree.is_scored}
+        yield from score(self._model, [*trees.values()])
+
+    def release(self) -> None:
+        """Drop the keys and values of texts that were not chosen."""
+        for _, tree in self._programs:
+            tree.release()
+
+
+class ChosenProgram(RowProgram):
+    """The program of a row that chooses a text when all are scored, and writes it; without scores the row draws token by token."""
+
+    def __init__(self, rows: ChoiceRows, tree: SpellingTree, *, ends_row: bool) -> None:
+        self._rows, self._tree, self._ends_row = rows, tree, ends_row
+
+    def plan(self, row: Row) -> None:
+        """Write the text, and end."""
+        row.program, row.piece.ends_row = None, self._ends_row
+        if not self._tree.is_scored and self._tree.error is None:
+            follow_policies(row)
+            return
+        row.guarded(self._write, row)
+
+    def _write(self, row: Row) -> None:
+        law = self._rows.law(self._tree)
+        text = law.best if self._rows.temperature == 0 else law.draw(row.stream.draw())
+        for token_id, logprob, sampling_logprob in law.tokens(text):
+            row.append(token_id, GENERATED, logprob, sampling_logprob)
+        self._take_kv(row, text)
+        if law.log_ends[text] != 0:
+            row.tokens.ends = (*row.tokens.ends, (row.length, law.log_ends[text]))
+        row.counts.sampled_tokens += 1
+        row.end("constraint")
+        row.leave_when_scored()
+
+    def _take_kv(self, row: Row, text: int) -> None:
+        """Let the row, which has fed nothing, begin with the keys and values of the text, but for those of its last token."""
+        kv = self._tree.kv(text, may_cut=not row.model.is_recurrent)
+        if kv is not None and len(kv) > row.cached and not row.tokens.unscored:
+            row.base_kv, row.feed.cached = kv, len(kv)
