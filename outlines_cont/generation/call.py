@@ -99,7 +99,7 @@ class Call:
         self.rows: list[Row | None] = []
         self.job: Job | None = None
         self._stays = stays
-        self._choosing: ChoiceRows | None = None  # the rows that choose one of some texts as a whole
+        self._texts: ChoiceRows | None = None  # the rows that choose one of some texts as a whole
         self._ended: dict[int, StateRow] = {}  # rows that have ended, with their values, by number
         self._is_collected = False
         sources = [*chain.from_iterable(opened.rows)]
@@ -121,13 +121,14 @@ class Call:
                 "ends_row": not stays,
             }
             piece = way.piece_in(number // max(self.num_samples, 1))
-            answer = Answer.choosing_by(maker.constraint, piece, negative) if maker.chooses else Answer(piece)
+            if maker.chooses:
+                answer = Answer.choosing_by(maker.constraint, piece, negative)
+            else:
+                answer = Answer(piece, texts=self._texts_of(begun, way.options))
             if way.thinking is not None and (not resume or _is_thinking(begun)):
                 self.rows.append(self._thinking_row(way.thinking, begun, answer, given, row))
             else:
                 self.rows.append(self._answer_row(begun, answer, given, row))
-                if not stays:
-                    self._let_choose(begun, way.options, given)
         if resume:
             _check_resumed(self.results, self.rows, ways, maker.source)
 
@@ -153,8 +154,8 @@ class Call:
         job, report = self._make_job(), self._report
         step = Step(job, read)
         try:
-            if self._choosing is not None:
-                yield from self._choosing.task()
+            if self._texts is not None:
+                yield from self._texts.task()
             self.engine.submit(job)
             while not step.is_over:
                 yield step
@@ -164,8 +165,8 @@ class Call:
         finally:  # an interrupt may come between any two instructions, also before the first step
             self.engine.cancel(job)
             report(is_over=True)
-            if self._choosing is not None:
-                self._choosing.release()
+            if self._texts is not None:
+                self._texts.close()
         self.collect()
 
     def _negatives(self, sources: Sequence[StateRow], ways: Sequence[_Written | None]) -> Sequence[_Negative]:
@@ -203,19 +204,20 @@ class Call:
         first = answer.first(source.token_ids, len(source.token_ids) if written is None else written.start)
         program = answer.program_of(first, ends_row=given["ends_row"])
         given = {**given, "ends_row": given["ends_row"] and program is None}
-        return self._row(source, first, given, stayed, program)
+        row = self._row(source, first, given, stayed, program)
+        if answer.texts is not None:
+            answer.texts.prepare(row)
+        return row
 
-    def _let_choose(self, source: StateRow, options: Options, given: Mapping[str, Any]) -> None:
-        """Let the last row choose one of some texts as a whole, if it does, and has not begun to write one token by token."""
-        has_begun = source.piece is not None and given["resume"] and source.piece.start < len(source.token_ids)
-        row, maker = self.rows[-1], self.maker
-        if maker.exact is None or row is None or has_begun or not maker.chooses_exactly(options):
-            return
-        if self._choosing is None:
-            self._choosing = ChoiceRows(maker.exact, maker.model, temperature_of(maker.sampler) or 0.0)
-        tree = self._choosing.tree_of(source, options.max_tokens)
-        if tree is not None:
-            self._choosing.add(row, tree, ends_row=given["ends_row"])
+    def _texts_of(self, source: StateRow, options: Options) -> ChoiceRows | None:
+        """Return the rows that choose one of some texts as a whole, if this one is to do so; None if it draws token by token."""
+        maker, written = self.maker, source.piece if self.resumes else None
+        has_begun = written is not None and not written.is_thinking and written.start < len(source.token_ids)
+        if self._stays or has_begun or maker.exact is None or not maker.chooses_exactly(options):
+            return None
+        if self._texts is None:
+            self._texts = ChoiceRows(maker.exact, maker.model, temperature_of(maker.sampler) or 0.0)
+        return self._texts
 
     def _thinking_row(
         self, thinking: OpenThinking, source: StateRow, answer: Answer, given: dict[str, Any], stayed: Row | None

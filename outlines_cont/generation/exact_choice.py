@@ -17,11 +17,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from typing import Any
 
-from outlines_cont.engine.job import Task
+from outlines_cont.engine.job import Step, Task
+from outlines_cont.engine.piece import RowStatus
 from outlines_cont.engine.row import Row, RowProgram
 from outlines_cont.engine.steering import follow_policies
 from outlines_cont.errors import DeadEnd, OptionError
@@ -29,6 +30,7 @@ from outlines_cont.generation.options import Options
 from outlines_cont.generation.spelling_tree import Path, SpellingTree, score
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import encode_bytes_inside
+from outlines_cont.policies.branch import TokenSet
 from outlines_cont.policies.constraint import EndMode
 from outlines_cont.samplers import Greedy, Multinomial
 from outlines_cont.sampling.params import NO_PENALTIES
@@ -69,30 +71,31 @@ class ExactChoice:
         ordered = sorted(self.options)
         return any(after.startswith(before) for before, after in zip(ordered, ordered[1:], strict=False))
 
-    def is_used(self, sampler: object, options: Options | None, others: dict[str, bool]) -> bool:
-        """Return whether a call chooses by the law of this module.
+    def is_used(self, sampler: object, options: Options, *, has_policies: bool) -> bool:
+        """Return whether a call chooses by the law of this module: where nothing acts on single tokens.
 
         Args:
             sampler: how it draws.
-            options: those of the call; None for a generator that was not called yet.
-            others: what a generator has or a call is given that changes tokens one by one, such as `policies`, by name.
+            options: those of the call.
+            has_policies: whether the generator has some of its own.
 
         Raises:
-            OptionError: something prevents it, and `is_exact` is True.
+            OptionError: something does, and `is_exact` is True.
         """
         if not self.is_wanted:
             return False
-        name = next((name for name, is_given in others.items() if is_given), None)
-        if name is None and options is not None:
-            name = next((name for name in _TOKENWISE if getattr(options, name)), None)
+        name = "policies" if has_policies else next((name for name in _TOKENWISE if getattr(options, name)), None)
         if name is None and temperature_of(sampler) is None:
             name = "sampler"
         if name is not None and self.is_exact:
             raise _refused(name)
         return name is None
 
-    def tree(self, model: LanguageModel, row: StateRow) -> SpellingTree | None:
-        """Return the spellings of the texts after a row; None where the tokenizer cannot spell one of them there."""
+    def tree(self, model: LanguageModel, row: StateRow, *, ends: bool = False) -> SpellingTree | None:
+        """Return the spellings of the texts after a row; None where the tokenizer cannot spell one of them there.
+
+        With `ends`, the ends of text after them are in the tree, too, also if they are no part of an option.
+        """
         table = model.tokenizer.token_bytes
         spellings: list[Path] = []
         for option in self.options:
@@ -101,7 +104,7 @@ class ExactChoice:
             if not ids or b"".join(table[token_id] or b"" for token_id in ids) != data:
                 return None
             spellings.append(ids)
-        return SpellingTree(row, spellings, sorted(model.eos_token_ids) if self.end == "eos" else ())
+        return SpellingTree(row, spellings, sorted(model.eos_token_ids) if ends or self.end == "eos" else ())
 
 
 # The options of a call that change single tokens.
@@ -218,95 +221,124 @@ def _free_ends(spellings: Sequence[Path], paths: Sequence[Sequence[float]]) -> l
 class ChoiceRows:
     """The rows of a call that choose one of some texts; rows with the same tokens are scored once.
 
-    Before the rows are submitted, exhaust `task()`.
+    Of rows that choose where they begin (`prepare`) the texts are scored by `task`, which is to be exhausted before they are submitted; of
+    those that think first in jobs that their programs submit.
     """
 
     def __init__(self, choice: ExactChoice, model: LanguageModel, temperature: float) -> None:
         self.choice, self.temperature = choice, temperature
         self._model = model
         self._trees: dict[Any, SpellingTree | None] = {}
-        self._laws: dict[int, OptionLaw] = {}
-        self._programs: list[tuple[Row, SpellingTree]] = []
+        self._laws: dict[SpellingTree, OptionLaw] = {}
+        self._scoring: dict[SpellingTree, tuple[Task, Step | None]] = {}
 
-    def __len__(self) -> int:
-        return len(self._programs)
+    def prepare(self, row: Row) -> None:
+        """Take a row that was not submitted yet, and chooses where it begins."""
+        self.tree_of(row)
 
-    def tree_of(self, row: StateRow, max_tokens: int | None) -> SpellingTree | None:
-        """Return the tree of a row; None where a text has no room, or cannot be spelled.
+    def tree_of(self, row: Row) -> SpellingTree | None:
+        """Return the texts after a row; None where one has no room, or cannot be spelled.
 
         Raises:
-            OptionError: `max_tokens` has no room for a text, and `exact=True` was given.
+            OptionError: one has no room within `max_tokens`, and `exact=True` was given.
         """
         # Equal ids of pinned tokens have other keys and values.
-        key = row.token_ids, id(row.kv) if row.pinned else None
+        key = tuple(row.tokens.ids), id(row.source.kv) if row.source.pinned else None
         if key not in self._trees:
-            self._trees[key] = self.choice.tree(self._model, row)
+            self._trees[key] = self.choice.tree(self._model, _as_value(row))
         tree = self._trees[key]
-        if tree is None:
-            return None
-        longest, context = max(map(len, tree.spellings)), self._model.context_length
-        if max_tokens is not None and max_tokens < longest:
-            if self.choice.is_exact:
-                raise OptionError(
-                    f"expected room for {longest} tokens, those of the longest text of a choice with `exact=True`, got "
-                    f"`max_tokens={max_tokens}`. Raise it.",
-                    "max_tokens",
-                )
-            return None
-        return None if context is not None and len(row.token_ids) + longest > context else tree
-
-    def add(self, row: Row, tree: SpellingTree, *, ends_row: bool) -> None:
-        """Let a row choose, which was not submitted yet."""
-        row.program = ChosenProgram(self, tree, ends_row=ends_row)
-        self._programs.append((row, tree))
+        longest, room = 0 if tree is None else max(map(len, tree.spellings)), row.room()
+        if room is None or room >= longest:
+            return tree
+        most = row.piece.spec.max_tokens
+        if self.choice.is_exact and most is not None and most < longest:
+            raise OptionError(
+                f"expected room for {longest} tokens, those of the longest text of a choice with `exact=True`, got `max_tokens={most}`. "
+                "Raise it.",
+                "max_tokens",
+            )
+        return None
 
     def law(self, tree: SpellingTree) -> OptionLaw:
         """Return the law of a tree, or raise its error."""
         if tree.error is not None:
             raise tree.error
-        if id(tree) not in self._laws:
-            self._laws[id(tree)] = OptionLaw(tree, self.choice.end, self.temperature or 1.0)
-        return self._laws[id(tree)]
+        if tree not in self._laws:
+            self._laws[tree] = OptionLaw(tree, self.choice.end, self.temperature or 1.0)
+        return self._laws[tree]
 
     def task(self) -> Task:
-        """Return the task that scores the texts after all rows. Cost: see `spelling_tree.score`."""
-        trees = {id(tree): tree for _, tree in self._programs if not tree.is_scored}
-        yield from score(self._model, [*trees.values()])
+        """Return the task that scores the texts after all rows that were prepared. Cost: see `spelling_tree.score`."""
+        yield from score(self._model, [tree for tree in self._trees.values() if tree is not None])
 
-    def release(self) -> None:
-        """Drop the keys and values of texts that were not chosen."""
-        for _, tree in self._programs:
+    def is_scored(self, tree: SpellingTree) -> bool:
+        """Return whether the law of a tree is known; called between two steps of the engine until it is, which submits what is missing."""
+        if tree.is_scored or tree.error is not None:
+            return True
+        task, step = self._scoring.get(tree) or (score(self._model, [tree]), None)
+        if step is not None:
+            step.note()
+        if step is None or step.is_over:
+            self._scoring[tree] = task, next(task, step)
+        return tree.is_scored or tree.error is not None
+
+    def close(self) -> None:
+        """Cancel what is being scored, and drop the keys and values of the texts."""
+        for task, _ in self._scoring.values():
+            task.close()
+        for tree in filter(None, self._trees.values()):
             tree.release()
 
 
-class ChosenProgram(RowProgram):
-    """The program of a row that chooses a text when all are scored, and writes it; without scores the row draws token by token."""
+def _as_value(row: Row) -> StateRow:
+    """Return a row that begins to choose as a value: its source, or after thoughts that it has fed the row as it is now."""
+    if row.length == len(row.source.token_ids):
+        return row.source
+    written = row.tokens.written_to(row.source, has_failed=False)
+    kv = row.model.engine.kv_of(row)
+    return replace(written, kv=kv, logits=row.logits, piece=None, error=None)
 
-    def __init__(self, rows: ChoiceRows, tree: SpellingTree, *, ends_row: bool) -> None:
-        self._rows, self._tree, self._ends_row = rows, tree, ends_row
+
+class ChosenProgram(RowProgram):
+    """The program of a row that chooses a text when all are scored, and writes it; where that is impossible it draws token by token."""
+
+    reads_ahead = True  # while it waits for the scores, which need what the row has not fed
+
+    def __init__(self, rows: ChoiceRows, *, ends_row: bool) -> None:
+        self._rows, self._ends_row = rows, ends_row
 
     def plan(self, row: Row) -> None:
-        """Write the text, and end."""
-        row.program, row.piece.ends_row = None, self._ends_row
-        if not self._tree.is_scored and self._tree.error is None:
-            follow_policies(row)
+        """Wait for the scores, then write the text, and end."""
+        if row.length > len(row.source.token_ids) and not row.feed.is_ready(row.length):  # it has thought
+            row.need_logits(TokenSet.all)
+            row.status = RowStatus.CALLING
             return
-        row.guarded(self._write, row)
+        tree = self._rows.tree_of(row)
+        if tree is not None and not self._rows.is_scored(tree):
+            row.status = RowStatus.CALLING
+            return
+        row.program, row.piece.ends_row = None, self._ends_row
+        if tree is None:
+            follow_policies(row)
+        else:
+            row.guarded(self._write, row, tree)
 
-    def _write(self, row: Row) -> None:
-        law = self._rows.law(self._tree)
+    def _write(self, row: Row, tree: SpellingTree) -> None:
+        law = self._rows.law(tree)
         text = law.best if self._rows.temperature == 0 else law.draw(row.stream.draw())
+        begins_here = row.length == len(row.source.token_ids)
         for token_id, logprob, sampling_logprob in law.tokens(text):
             row.append(token_id, GENERATED, logprob, sampling_logprob)
-        self._take_kv(row, text)
+        if begins_here:
+            self._take_kv(row, tree, text)
         if law.log_ends[text] != 0:
             row.tokens.ends = (*row.tokens.ends, (row.length, law.log_ends[text]))
         row.counts.sampled_tokens += 1
         row.end("constraint")
         row.leave_when_scored()
 
-    def _take_kv(self, row: Row, text: int) -> None:
+    def _take_kv(self, row: Row, tree: SpellingTree, text: int) -> None:
         """Let the row, which has fed nothing, begin with the keys and values of the text, but for those of its last token."""
-        kv = self._tree.kv(text, may_cut=not row.model.is_recurrent)
+        kv = tree.kv(text, may_cut=not row.model.is_recurrent)
         if kv is not None and len(kv) > row.cached and not row.tokens.unscored:
             row.base_kv, row.feed.cached = kv, len(kv)

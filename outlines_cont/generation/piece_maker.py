@@ -116,8 +116,7 @@ class PieceMaker(Immutable):
         """Return whether a call chooses one of the texts of `exact` as a whole; raise `OptionError` where it must and cannot."""
         if self.exact is None:
             return False
-        others = {"policies": bool(self.steering), "thinking": self.thinking_of(options) is not None}
-        return self.exact.is_used(self.sampler, options, others)
+        return self.exact.is_used(self.sampler, options, has_policies=bool(self.steering))
 
     def finish(self, row: StateRow) -> StateRow:
         """Return a finished row with its value, which is None if a constrained text was cut."""

@@ -27,7 +27,7 @@ _LEAST = 16
 
 
 class SpellingTree:
-    """The spellings of some texts after a row.
+    """The spellings of some texts after a row; it compares and hashes by identity.
 
     Attributes:
         row: the row, which ends where the texts begin.

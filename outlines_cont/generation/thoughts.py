@@ -17,6 +17,7 @@ from outlines_cont.engine.piece import Piece
 from outlines_cont.engine.row import Row, RowProgram
 from outlines_cont.engine.steering import begin_next, follow_policies
 from outlines_cont.errors import ContextLengthError
+from outlines_cont.generation.exact_choice import ChoiceRows, ChosenProgram
 from outlines_cont.generation.thinking import Thinking, end_name, is_thinking
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import FREE, Branch, TokenSet
@@ -132,12 +133,14 @@ class Answer:
         choosing: the piece that chooses; None if there is no choice.
         choice: from the tokens of a row and the start of its piece, what it is, `"text"` or `"calls"`; None while that is open.
         guidance: the negative prompt of the answer, and the scale.
+        texts: for an answer that is one of some texts, chosen as a whole, the rows that choose; else None.
     """
 
     piece: Piece
     choosing: Piece | None = None
     choice: Callable[[Sequence[int], int], str | None] | None = None
     guidance: tuple[StateRow, float] | None = None
+    texts: ChoiceRows | None = None
 
     @classmethod
     def choosing_by(cls, constraint: Any, piece: Piece, guidance: tuple[StateRow, float] | None) -> Answer:
@@ -151,8 +154,10 @@ class Answer:
             return self.piece
         return self.choosing
 
-    def program_of(self, first: Piece, *, ends_row: bool) -> HeadProgram | None:
-        """Return the program of a row that begins with `first`; None if that is the whole answer."""
+    def program_of(self, first: Piece, *, ends_row: bool) -> RowProgram | None:
+        """Return the program of a row that begins with `first`; None if that is the whole answer, drawn token by token."""
+        if self.texts is not None:
+            return ChosenProgram(self.texts, ends_row=ends_row)
         return HeadProgram(self, ends_row=ends_row) if first is self.choosing else None
 
 
