@@ -191,7 +191,7 @@ def _normalised(weights: Sequence[float], temperature: float) -> list[float]:
     high = max(weights)
     if high == -math.inf:
         raise DeadEnd(
-            "expected texts of which the model may write one, got a probability of zero for each. The model itself masks tokens that "
+            "expected texts of which the model may write one, got probability zero for each. The model itself masks tokens that "
             "they need: use others, or another model."
         )
     logs = [(log - high) / temperature for log in weights]
