@@ -230,7 +230,7 @@ class ChoiceRows:
         self._model = model
         self._trees: dict[Any, SpellingTree | None] = {}
         self._laws: dict[SpellingTree, OptionLaw] = {}
-        self._scoring: dict[SpellingTree, tuple[Task, Step | None]] = {}
+        self._scoring: dict[SpellingTree, tuple[Task, Step]] = {}
 
     def prepare(self, row: Row) -> None:
         """Take a row that was not submitted yet, and chooses where it begins."""
@@ -275,11 +275,13 @@ class ChoiceRows:
         """Return whether the law of a tree is known; called between two steps of the engine until it is, which submits what is missing."""
         if tree.is_scored or tree.error is not None:
             return True
-        task, step = self._scoring.get(tree) or (score(self._model, [tree]), None)
+        task, step = self._scoring.pop(tree, None) or (score(self._model, [tree]), None)
         if step is not None:
             step.note()
         if step is None or step.is_over:
-            self._scoring[tree] = task, next(task, step)
+            step = next(task, None)
+        if step is not None:  # else it has ended, or was interrupted, and begins again with the next call
+            self._scoring[tree] = task, step
         return tree.is_scored or tree.error is not None
 
     def close(self) -> None:
