@@ -429,6 +429,11 @@ def choice(
     expression = fsm_package.choice(options)
     check("exact", exact, exact is None or isinstance(exact, bool), "True, False or None")
     check("end", end, end in ("eos", "free", None), "'eos' or 'free'")
+    if exact and "" in options:
+        raise OptionError(
+            "expected options without an empty one for `exact=True`, with which every text begins. Name the case by a text, such as 'none'.",
+            "options",
+        )
     texts = ExactChoice(tuple(dict.fromkeys(options)), end or "free", exact)
     mode: EndMode = end or ("free" if texts.has_nested else "eos")
     source = _source("choice", list(options))

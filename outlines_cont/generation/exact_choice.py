@@ -202,7 +202,11 @@ def _normalised(weights: Sequence[float], temperature: float) -> list[float]:
 def _log_sum(logs: Sequence[float]) -> float:
     """Return log(sum of exp(log)); the number itself for one alone."""
     high = max(logs)
-    return high if len(logs) == 1 or high == -math.inf else high + math.log(math.fsum(math.exp(log - high) for log in logs))
+    return (
+        high
+        if len(logs) == 1 or high == -math.inf
+        else high + math.log(math.fsum(math.exp(log - high) for log in logs))
+    )
 
 
 def _free_ends(spellings: Sequence[Path], paths: Sequence[Sequence[float]]) -> list[float]:

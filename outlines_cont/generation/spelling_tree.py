@@ -196,7 +196,9 @@ def _wanted(spellings: Sequence[Path], ends: Sequence[int]) -> Mapping[Path, lis
 
 
 def _num_common(first: Path, second: Path) -> int:
-    return next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second)))
+    return next(
+        (i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), min(len(first), len(second))
+    )
 
 
 def _log_sum(logs: Sequence[float]) -> float:

@@ -19,10 +19,11 @@ from hypothesis import strategies as st
 from outlines_cont import Template, continuous, generate, models, policies, samplers
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.errors import DeadEnd, InvalidLogits, OptionError
-from outlines_cont.generation.exact_choice import temperature_of
+from outlines_cont.generation.exact_choice import MAX_OPTIONS, temperature_of
 from outlines_cont.generation.thinking import Thinking
 from outlines_cont.models import HuggingFaceModel
-from tests.fakes import EOS, FakeTokenizer, fresh_model, random_model, random_network, recurrent_network, saying, scripted_model
+from outlines_cont.sampling.random_stream import RandomStream
+from tests.fakes import EOS, FakeTokenizer, failing, fresh_model, random_model, random_network, recurrent_network, saying, scripted_model
 
 Logs = Callable[[tuple[int, ...]], torch.Tensor]
 PROMPT = "the name is>"
@@ -73,7 +74,7 @@ def _tempered(law: Mapping[str, float], temperature: float) -> dict[str, float]:
     return {option: power / sum(powers.values()) for option, power in powers.items()}
 
 
-@settings(max_examples=15, deadline=None, derandomize=True)
+@settings(max_examples=8, deadline=None, derandomize=True)
 @given(
     options=st.lists(st.one_of(st.text("ab ", min_size=1, max_size=4), st.sampled_from(_MORE)), min_size=1, max_size=5, unique=True),
     end=st.sampled_from(["eos", "free"]),
@@ -91,14 +92,13 @@ def test_the_law_is_that_of_a_walk_over_all_tokens(options: list[str], end: Any,
     assert law == pytest.approx(masked.conditional, rel=1e-6, abs=1e-12)
 
 
-@pytest.mark.parametrize("end", ["eos", "free"])
-@pytest.mark.parametrize("temperature", [1.0, 0.5, 4.0])
+@pytest.mark.parametrize(("end", "temperature"), [("free", 1.0), ("free", 0.5), ("eos", 4.0)])
 def test_draws_have_the_law_at_a_temperature(end: Any, temperature: float) -> None:
-    sampler = samplers.multinomial(2_000, temperature=temperature)
+    sampler = samplers.multinomial(600, temperature=temperature)
     choose = generate.choice(random_model(), NESTED, sampler=sampler, end=end)
     counts = Counter(choose(PROMPT, rng=5))
     law = _tempered(_walked(random_model(), NESTED, end), temperature)
-    expected = {option: 2_000 * chance for option, chance in law.items()}
+    expected = {option: 600 * chance for option, chance in law.items()}
     rare = [option for option, mean in expected.items() if mean < 5]
     cells = [(counts[option], expected[option]) for option in law if option not in rare]
     cells.append((sum(counts[option] for option in rare), sum(expected[option] for option in rare)))
@@ -107,16 +107,20 @@ def test_draws_have_the_law_at_a_temperature(end: Any, temperature: float) -> No
     assert all(counts[option] <= mean + 12 for option, mean in expected.items() if option in rare)
 
 
+def _drawn(law: Mapping[str, float], number: float) -> str:
+    """The option in whose part of a law, in the order of the options, a number falls."""
+    sums = [*itertools.accumulate(law.values())]
+    return [*law][next(i for i, total in enumerate(sums) if number < total)]
+
+
 def test_a_draw_is_the_option_in_whose_part_of_the_law_its_number_falls() -> None:
     model = random_model()
     choose = continuous(generate.choice(model, NESTED, sampler=samplers.multinomial()))
     law = choose.generator.probabilities(PROMPT)
-    for seed in range(20):
+    for seed in range(12):
         state = choose(PROMPT, rng=seed)
-        uniform, sums = state.rows[0][0].stream, [*itertools.accumulate(law.values())]
-        assert uniform.drawn == 1
-        number = continuous(generate.text(model))(PROMPT, rng=seed, max_tokens=0).rows[0][0].stream.open().draw()
-        assert state.value == NESTED[next(i for i, total in enumerate(sums) if number < total)]
+        assert state.value == _drawn(law, RandomStream(seed).open().draw())
+        assert state.rows[0][0].stream.drawn == 1  # whatever the number of tokens
 
 
 # -- states --------------------------------------------------------------------------------------------------------
@@ -126,10 +130,10 @@ def test_a_draw_is_the_option_in_whose_part_of_the_law_its_number_falls() -> Non
 def test_a_state_has_the_log_probabilities_of_the_model_and_of_the_law(end: Any) -> None:
     model, options = random_model(), [*NESTED, "the red", "the reed"]
     law = _walked(model, options, end)
-    choose = continuous(generate.choice(model, options, sampler=samplers.multinomial(40, temperature=3.0), end=end))
+    choose = continuous(generate.choice(model, options, sampler=samplers.multinomial(30, temperature=9.0), end=end))
     state = choose(PROMPT, rng=2)
     assert len(set(state.values[0])) >= 4
-    tempered = _tempered(law, 3.0)
+    tempered = _tempered(law, 9.0)
     for row, value in zip(state.rows[0], state.values[0], strict=True):
         before, spelling = row.token_ids[: row.piece.start], row.token_ids[row.piece.start :]  # type: ignore[union-attr]
         assert model.tokenizer.decode(spelling) == value
@@ -237,31 +241,34 @@ def test_a_cancelled_task_leaves_nothing_in_the_engine() -> None:
     assert engine_of(model).num_running == 0
 
 
-@pytest.mark.parametrize("kind", ["recurrent", "gpt2", "gemma3", "small store", "no stack"])
+@pytest.mark.parametrize("kind", ["recurrent", "gpt2", "gemma3", "small store"])
 def test_other_models_choose_by_the_same_law(kind: str) -> None:
-    options = [*NESTED, *(a + b for a in "abcd" for b in "xyz")]
+    options = [*NESTED, *(a + b for a in "ab" for b in "xyz")]
     if kind == "recurrent":
         model = models.from_transformers(recurrent_network(), FakeTokenizer())
     elif kind == "small store":
         model = models.from_transformers(random_network("llama"), FakeTokenizer(), prefix_cache_bytes=0, kv_budget_bytes=30_000)
-    elif kind == "no stack":
-        model = models.from_transformers(random_network("llama"), FakeTokenizer(), deterministic=True)
     else:
         model = random_model(kind)
     law = _walked(model, options, "free")
     choose = continuous(generate.choice(model, options))
     assert law == pytest.approx(dict(choose.generator.probabilities(PROMPT)), rel=1e-6, abs=1e-12)
-    state = choose([PROMPT, PROMPT * 2])
-    assert state.values[0][0] == max(law, key=law.__getitem__)
-    assert _continued(model, state[0]) == _continued(model, str(state[0]))
+    state = choose(PROMPT)
+    assert choose([PROMPT * 2, PROMPT]).values[1] == [state.value] == [max(law, key=law.__getitem__)]
+    assert _continued(model, state) == _continued(model, str(state))
 
 
 def test_many_options_are_one_choice_too() -> None:
     model = random_model()
-    options = [a + b + c for a in "abcdefgh" for b in "xyzwuv" for c in "123456"]
+    options = [a + b + c for a in "abcd" for b in "xyzw" for c in "12345678"]
+    assert len(options) == MAX_OPTIONS
+    assert generate.choice(model, options)(PROMPT) == generate.choice(model, options, exact=True)(PROMPT)
+    options.append("yes")
+    assert generate.choice(model, options)(PROMPT) == generate.choice(model, options, exact=False)(PROMPT)
     found = generate.choice(model, options, exact=True)
     assert found(PROMPT) == found.probabilities(PROMPT).best
-    assert _walked(model, options, "free") == pytest.approx(dict(found.probabilities(PROMPT)), rel=1e-6, abs=1e-12)
+    shares = found.probabilities(PROMPT).shares
+    assert {option: share / sum(shares.values()) for option, share in shares.items()} == pytest.approx(dict(found.probabilities(PROMPT)))
 
 
 # -- beside other features -----------------------------------------------------------------------------------------
@@ -272,19 +279,13 @@ def test_a_choice_after_thoughts_is_that_after_the_same_text() -> None:
     sampler = samplers.multinomial(temperature=2.0)
     thinking = Thinking(begin="[T]", end="e", max_tokens=12)
     choose = continuous(generate.choice(model, NESTED, sampler=sampler))
-    for seed in range(8):
+    for seed in range(4):
         thought = choose(PROMPT, rng=seed, thinking=thinking)
         piece = thought.rows[0][0].piece
         assert piece is not None
-        free = continuous(generate.text(model, sampler=sampler))(PROMPT, rng=seed, max_tokens=1)
-        row = thought.rows[0][0]
-        law = generate.choice(model, NESTED).probabilities(thought.tokens[..., : piece.start])
-        assert free.rows[0][0].stream.seed == row.stream.seed
-        assert thought.value in law
-        number = row.stream.open().at(row.stream.drawn - 1).draw()
-        weights = _tempered(law, 2.0)
-        sums = [*itertools.accumulate(weights.values())]
-        assert thought.value == NESTED[next(i for i, total in enumerate(sums) if number < total)]
+        law = _tempered(choose.generator.probabilities(thought.tokens[..., : piece.start]), 2.0)
+        stream = thought.rows[0][0].stream
+        assert thought.value == _drawn(law, stream.open().at(stream.drawn - 1).draw())
 
 
 def test_templates_choose_in_the_same_way() -> None:
@@ -319,7 +320,7 @@ def test_what_acts_on_single_tokens_draws_them(options: dict[str, Any]) -> None:
     expected = continuous(generate.choice(model, NESTED, exact=False))(PROMPT, **options)
     assert continuous(generate.choice(model, NESTED))(PROMPT, **options) == expected
     (name,) = options
-    with pytest.raises(OptionError, match=f"{name}.*exact=True") as caught:
+    with pytest.raises(OptionError, match=f"(?s)(?=.*{name}).*exact=True") as caught:
         generate.choice(model, NESTED, exact=True)(PROMPT, **options)
     assert caught.value.option == name
 
@@ -384,8 +385,6 @@ def test_a_generator_that_was_pickled_chooses_in_the_same_way() -> None:
 
 @pytest.mark.parametrize("at", [0, 1, 2])
 def test_a_forward_that_fails_is_tried_again_with_fewer_rows(at: int) -> None:
-    from tests.fakes import failing
-
     model = fresh_model()
     choose = generate.choice(model, NESTED)
     expected = choose([PROMPT, "12>"])
