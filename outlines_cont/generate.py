@@ -431,7 +431,7 @@ def choice(
     check("end", end, end in ("eos", "free", None), "'eos' or 'free'")
     if exact and "" in options:
         raise OptionError(
-            "expected options without an empty one for `exact=True`, with which every text begins. Name the case by a text, such as 'none'.",
+            "expected options without an empty one for `exact=True`, as every text begins with it, got ''. Name the case, such as 'none'.",
             "options",
         )
     texts = ExactChoice(tuple(dict.fromkeys(options)), end or "free", exact)

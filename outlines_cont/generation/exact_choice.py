@@ -18,8 +18,8 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import accumulate
-from typing import Any
+from itertools import accumulate, pairwise
+from typing import Any, NamedTuple
 
 from outlines_cont.engine.job import Step, Task
 from outlines_cont.engine.piece import RowStatus
@@ -35,7 +35,7 @@ from outlines_cont.policies.constraint import EndMode
 from outlines_cont.samplers import Greedy, Multinomial
 from outlines_cont.sampling.params import NO_PENALTIES
 from outlines_cont.sampling.truncation import Temperature
-from outlines_cont.state.row import GENERATED, StateRow
+from outlines_cont.state.row import FORCED, GENERATED, StateRow
 
 MAX_OPTIONS = 128
 """The most texts that are chosen from in this way by default."""
@@ -69,7 +69,7 @@ class ExactChoice:
     def has_nested(self) -> bool:
         """Whether one of the texts begins another. Cost: a sort."""
         ordered = sorted(self.options)
-        return any(after.startswith(before) for before, after in zip(ordered, ordered[1:], strict=False))
+        return any(after.startswith(before) for before, after in pairwise(ordered))
 
     def is_used(self, sampler: object, options: Options, *, has_policies: bool) -> bool:
         """Return whether a call chooses by the law of this module: where nothing acts on single tokens.
@@ -82,7 +82,7 @@ class ExactChoice:
         Raises:
             OptionError: something does, and `is_exact` is True.
         """
-        if not self.is_wanted:
+        if not self.is_wanted or len(self.options) == 1:  # one text is written without a choice
             return False
         name = "policies" if has_policies else next((name for name in _TOKENWISE if getattr(options, name)), None)
         if name is None and temperature_of(sampler) is None:
@@ -174,16 +174,37 @@ class OptionLaw:
         """The most probable text, the first of equal ones."""
         return max(range(len(self._paths)), key=self.log_probabilities.__getitem__)
 
-    def tokens(self, text: int) -> list[tuple[int, float, float]]:
-        """Return the tokens of a text, each with the model's log-probability, and that of the law, given the tokens before it."""
+    def is_begun(self, text: int) -> bool:
+        """Return whether the spelling of a text begins that of another, so that its end is a part of the choice."""
+        spelling = self._tree.spellings[text]
+        return any(len(other) > len(spelling) and other[: len(spelling)] == spelling for other in self._tree.spellings)
+
+    def tokens(self, text: int) -> list[ChosenToken]:
+        """Return the tokens of a text."""
         logs, spellings = self.log_probabilities, self._tree.spellings
-        inside, before, found = [*range(len(logs))], 0.0, []
+        inside, before, found = [*range(len(logs))], 0.0, list[ChosenToken]()
         for i, (token_id, logprob) in enumerate(zip(spellings[text], self._paths[text], strict=True)):
-            inside = [j for j in inside if spellings[j][i : i + 1] == (token_id,)]
-            after = _log_sum([logs[j] for j in inside])
-            found.append((token_id, logprob, min(after - before, 0.0)))
-            before = after
+            left = [j for j in inside if spellings[j][i : i + 1] == (token_id,)]
+            after = before if len(left) == len(inside) else _log_sum([logs[j] for j in left])
+            found.append(ChosenToken(token_id, logprob, min(after - before, 0.0), len(left) == len(inside)))
+            inside, before = left, after
         return found
+
+
+class ChosenToken(NamedTuple):
+    """A token of a text that was chosen.
+
+    Attributes:
+        token_id: its id.
+        logprob: the model's log-probability of it, given the tokens before it.
+        sampling_logprob: that by the law of the choice.
+        is_forced: whether no other was possible after the tokens before it.
+    """
+
+    token_id: int
+    logprob: float
+    sampling_logprob: float
+    is_forced: bool
 
 
 def _normalised(weights: Sequence[float], temperature: float) -> list[float]:
@@ -333,14 +354,16 @@ class ChosenProgram(RowProgram):
         law = self._rows.law(tree)
         text = law.best if self._rows.temperature == 0 else law.draw(row.stream.draw())
         begins_here = row.length == len(row.source.token_ids)
-        for token_id, logprob, sampling_logprob in law.tokens(text):
-            row.append(token_id, GENERATED, logprob, sampling_logprob)
+        for token in law.tokens(text):
+            row.append(token.token_id, FORCED if token.is_forced else GENERATED, token.logprob, token.sampling_logprob)
+            row.counts.forced_tokens += token.is_forced
+            row.counts.sampled_tokens += not token.is_forced
         if begins_here:
             self._take_kv(row, tree, text)
-        if law.log_ends[text] != 0:
+        is_begun = law.is_begun(text)
+        if is_begun:  # as where the end is drawn under a mask
             row.tokens.ends = (*row.tokens.ends, (row.length, law.log_ends[text]))
-        row.counts.sampled_tokens += 1
-        row.end("constraint")
+        row.end("stop" if is_begun else "constraint")
         row.leave_when_scored()
 
     def _take_kv(self, row: Row, tree: SpellingTree, text: int) -> None:

@@ -7,10 +7,10 @@ one forward, then what is below that, a row for each path that no other continue
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
 
-from outlines_cont.engine.job import Job, Task
+from outlines_cont.engine.job import Job, Step, Task
 from outlines_cont.engine.path_row import PathRow, token_logprobs
 from outlines_cont.engine.row import invalid_logits
 from outlines_cont.errors import shortened
@@ -174,7 +174,9 @@ def score(model: LanguageModel, trees: Sequence[SpellingTree]) -> Task:
             tree.take(path, row, left[row])
 
 
-def _run(model: LanguageModel, rows: Sequence[PathRow], counts: Meter) -> Task:
+def _run(
+    model: LanguageModel, rows: Sequence[PathRow], counts: Meter
+) -> Generator[Step, None, dict[PathRow, StateRow]]:
     """Return a task that runs rows to their end, and returns what each has become."""
     if not rows:
         return {}
