@@ -236,16 +236,23 @@ class Generator(PieceMaker):
         return aiter(self._streamed(prompt, StreamOptions(events, top, retract, partial), options, rng))
 
     def probabilities(
-        self, prompt: Prompt, *, spellings: Spellings = "canonical", end: bool = False, max_prefixes: int = MAX_PREFIXES
+        self,
+        prompt: Prompt,
+        *,
+        against: Any = None,
+        spellings: Spellings = "canonical",
+        end: bool = False,
+        max_prefixes: int = MAX_PREFIXES,
     ) -> Any:
         """Return the exact probability of every option of `generate.choice` after a prompt; nothing is drawn.
 
-        Under the constraint it is that with which `generate.choice` draws the option with `samplers.multinomial()`, whatever
+        It is that with which `generate.choice` draws the option with `samplers.multinomial()`, whatever
         the sampler of this generator. `Probabilities.shares` are the model's own: the product of the conditional probabilities of the
         option's tokens, without the constraint.
 
         Args:
             prompt: as for a call.
+            against: prompts without content, or `"batch"`: the probabilities are divided by those after them; see docs/choices.md.
             spellings: which tokens count in the shares: those by which the tokenizer continues the prompt, or `"all"` sequences of
                 tokens that spell the option, summed.
             end: whether the shares include the probability that the model ends its text after the option.
@@ -260,7 +267,8 @@ class Generator(PieceMaker):
             ContextLengthError, EmptyPrompt, PromptTypeError, ModelMismatch: a prompt cannot run.
             DeadEnd, InvalidLogits: the logits of the model define no probabilities.
 
-        Cost: at most one forward for each token of the longest spelling, of all rows and prefixes together up to 256 logits; the
+        Cost: two forwards of all rows together (see `spelling_tree.score`). The probabilities under a mask, of a generator with
+        `exact=False`, and `spellings="all"` take at most one for each token of the longest spelling, up to 256 logits together. The
         prompt is fed once.
         """
         options = json_module.loads(self.source).get("choice")
@@ -270,7 +278,9 @@ class Generator(PieceMaker):
                 "Write `generate.choice(model, [...]).probabilities(prompt)`.",
                 "generator",
             )
-        return option_probabilities(self, options, prompt, spellings=spellings, end=end, max_prefixes=max_prefixes)
+        return option_probabilities(
+            self, options, prompt, spellings=spellings, end=end, max_prefixes=max_prefixes, against=against
+        )
 
     def alternatives(
         self, state: SequenceState, path: str, *, spellings: Spellings = "canonical", max_prefixes: int = MAX_PREFIXES

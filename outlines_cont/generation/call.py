@@ -33,6 +33,7 @@ from outlines_cont.errors import (
 )
 from outlines_cont.generation.exact_choice import ChoiceRows, temperature_of
 from outlines_cont.generation.options import Options, warn_of_lengths
+from outlines_cont.generation.option_prior import OptionPrior
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.progress import ProgressReporter
 from outlines_cont.generation.prompt import Opened, open_guidance, open_prompt
@@ -213,10 +214,11 @@ class Call:
         """Return the rows that choose one of some texts as a whole, if this one is to do so; None if it draws token by token."""
         maker, written = self.maker, source.piece if self.resumes else None
         has_begun = written is not None and not written.is_thinking and written.start < len(source.token_ids)
-        if self._stays or has_begun or maker.exact is None or not maker.chooses_exactly(options):
+        if not maker.chooses_exactly(options) or self._stays or has_begun or maker.exact is None:
             return None
         if self._texts is None:
-            self._texts = ChoiceRows(maker.exact, maker.model, temperature_of(maker.sampler) or 0.0)
+            prior = None if options.against is None else OptionPrior(maker.exact, maker.model, options.against)
+            self._texts = ChoiceRows(maker.exact, maker.model, temperature_of(maker.sampler) or 0.0, prior)
         return self._texts
 
     def _thinking_row(
@@ -330,6 +332,8 @@ class Call:
         else:
             self.results = [self.ended_row(number) or begun for number, begun in enumerate(self.results)]
         self._warn_of_cuts()
+        if self._texts is not None:
+            self._texts.warn()
 
     def state(self) -> SequenceState:
         """Return the final state, with the best samples of `best_of`; valid after `task`."""

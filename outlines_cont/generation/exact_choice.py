@@ -19,7 +19,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from outlines_cont.engine.job import Step, Task
 from outlines_cont.engine.piece import RowStatus
@@ -82,13 +82,18 @@ class ExactChoice:
         Raises:
             OptionError: something does, and `is_exact` is True.
         """
-        if not self.is_wanted or len(self.options) == 1:  # one text is written without a choice
+        if len(self.options) == 1:  # one text is written without a choice
+            return False
+        is_required = self.is_exact or options.against is not None
+        if not self.is_wanted and not (is_required and self.is_exact is None):
+            if options.against is not None:
+                raise _refused("exact=False", "against=...", "It draws token by token.")
             return False
         name = "policies" if has_policies else next((name for name in _TOKENWISE if getattr(options, name)), None)
         if name is None and temperature_of(sampler) is None:
             name = "sampler"
-        if name is not None and self.is_exact:
-            raise _refused(name)
+        if name is not None and is_required:
+            raise _refused(name, "exact=True" if self.is_exact else "against=...", _INSTEAD.get(name, _CHANGES))
         return name is None
 
     def tree(self, model: LanguageModel, row: StateRow, *, ends: bool = False) -> SpellingTree | None:
@@ -111,18 +116,16 @@ class ExactChoice:
 _TOKENWISE = ("policies", "stop_at", "min_tokens", "stop_token_ids", "heal", "is_guided")
 _INSTEAD = {
     "sampler": "Use `samplers.greedy()`, or `samplers.multinomial(n, temperature=...)`: other options of samplers change single tokens.",
-    "is_guided": "Guidance changes single tokens.",
-    "thinking": "Let the model think by another generator, and pass its state.",
 }
+_CHANGES = "It changes single tokens, or decides about them."
 
 
-def _refused(name: str) -> OptionError:
+def _refused(name: str, beside: str, advice: str) -> OptionError:
     shown = {"is_guided": "guidance"}.get(name, name)
-    advice = _INSTEAD.get(name, "It changes single tokens, or decides about them.")
     return OptionError(
-        f"expected no such `{shown}` for a choice with `exact=True`, which is made of whole texts. {advice} Or leave out `exact`: then the "
-        "texts are drawn token by token.",
-        shown,
+        f"expected no such `{shown}` for a choice with `{beside}`, which is made of whole texts. {advice} Or leave out "
+        f"`{beside.split('=')[0]}`: then the texts are drawn token by token.",
+        shown.split("=")[0],
     )
 
 
@@ -144,11 +147,15 @@ class OptionLaw:
     Attributes:
         log_shares: of each text log(p), the model's own log-probability of its spelling.
         log_ends: of each text log(e).
-        log_probabilities: of each text log(P).
+        conditional: of each text log(P), at temperature 1 and without a prior.
+        share: the sum of p e over the texts: how probable it is that the model writes one of them.
+        log_probabilities: of each text the logarithm of the probability with which it is drawn.
     """
 
-    def __init__(self, tree: SpellingTree, end: EndMode, temperature: float = 1.0) -> None:
-        """Take a tree whose log-probabilities are known.
+    def __init__(
+        self, tree: SpellingTree, end: EndMode, temperature: float = 1.0, prior: Sequence[float] | None = None
+    ) -> None:
+        """Take a tree whose log-probabilities are known; `prior` are the logarithms of what each P is divided by.
 
         Raises:
             DeadEnd: the probability of each text is zero.
@@ -161,7 +168,10 @@ class OptionLaw:
         else:
             self.log_ends = _free_ends(tree.spellings, self._paths)
         weights = [log + end for log, end in zip(self.log_shares, self.log_ends, strict=True)]
-        self.log_probabilities = _normalised(weights, temperature)
+        self.share = math.exp(log_sum(weights))
+        self.conditional = _normalised(weights, 1.0)
+        own = self.conditional if prior is None else [a - b for a, b in zip(self.conditional, prior, strict=True)]
+        self.log_probabilities = _normalised(own, temperature)
         self._sums = [*accumulate(map(math.exp, self.log_probabilities))]
 
     def draw(self, uniform: float) -> int:
@@ -185,7 +195,7 @@ class OptionLaw:
         inside, before, found = [*range(len(logs))], 0.0, list[ChosenToken]()
         for i, (token_id, logprob) in enumerate(zip(spellings[text], self._paths[text], strict=True)):
             left = [j for j in inside if spellings[j][i : i + 1] == (token_id,)]
-            after = before if len(left) == len(inside) else _log_sum([logs[j] for j in left])
+            after = before if len(left) == len(inside) else log_sum([logs[j] for j in left])
             found.append(ChosenToken(token_id, logprob, min(after - before, 0.0), len(left) == len(inside)))
             inside, before = left, after
         return found
@@ -216,11 +226,11 @@ def _normalised(weights: Sequence[float], temperature: float) -> list[float]:
             "they need: use others, or another model."
         )
     logs = [(log - high) / temperature for log in weights]
-    total = _log_sum(logs)
+    total = log_sum(logs)
     return [log - total for log in logs]
 
 
-def _log_sum(logs: Sequence[float]) -> float:
+def log_sum(logs: Sequence[float]) -> float:
     """Return log(sum of exp(log)); the number itself for one alone."""
     high = max(logs)
     return (
@@ -243,6 +253,19 @@ def _free_ends(spellings: Sequence[Path], paths: Sequence[Sequence[float]]) -> l
     return [math.log1p(-total) if total < 1 else -math.inf for total in sums]
 
 
+class Prior(Protocol):
+    """How probable the texts are anyway; see `option_prior.OptionPrior`."""
+
+    trees: list[SpellingTree]
+    is_of_batch: bool
+
+    def logs(self, batch: Sequence[OptionLaw]) -> list[float]:
+        """Return the logarithm of the prior of each text."""
+
+    def warn(self, laws: Sequence[OptionLaw]) -> None:
+        """Warn where calibrating is doubtful."""
+
+
 class ChoiceRows:
     """The rows of a call that choose one of some texts; rows with the same tokens are scored once.
 
@@ -250,16 +273,22 @@ class ChoiceRows:
     those that think first in jobs that their programs submit.
     """
 
-    def __init__(self, choice: ExactChoice, model: LanguageModel, temperature: float) -> None:
-        self.choice, self.temperature = choice, temperature
+    def __init__(
+        self, choice: ExactChoice, model: LanguageModel, temperature: float, prior: Prior | None = None
+    ) -> None:
+        self.choice, self.temperature, self.prior = choice, temperature, prior
         self._model = model
         self._trees: dict[Any, SpellingTree | None] = {}
         self._laws: dict[SpellingTree, OptionLaw] = {}
+        self._batch: list[SpellingTree] = []  # of each row that was prepared
+        self._log_prior: list[float] | None = None
         self._scoring: dict[SpellingTree, tuple[Task, Step]] = {}
 
     def prepare(self, row: Row) -> None:
         """Take a row that was not submitted yet, and chooses where it begins."""
-        self.tree_of(row)
+        tree = self.tree_of(row)
+        if tree is not None:
+            self._batch.append(tree)
 
     def tree_of(self, row: Row) -> SpellingTree | None:
         """Return the texts after a row; None where one has no room, or cannot be spelled.
@@ -289,12 +318,26 @@ class ChoiceRows:
         if tree.error is not None:
             raise tree.error
         if tree not in self._laws:
-            self._laws[tree] = OptionLaw(tree, self.choice.end, self.temperature or 1.0)
+            self._laws[tree] = OptionLaw(tree, self.choice.end, self.temperature or 1.0, self._prior_logs())
         return self._laws[tree]
+
+    def _prior_logs(self) -> list[float] | None:
+        if self.prior is not None and self._log_prior is None:
+            batch = self._batch if self.prior.is_of_batch else []
+            self._log_prior = self.prior.logs(
+                [OptionLaw(tree, self.choice.end) for tree in batch if tree.error is None]
+            )
+        return self._log_prior
+
+    def warn(self) -> None:
+        """Warn of what is doubtful about a calibrated choice, when all rows have chosen."""
+        if self.prior is not None and self._laws:
+            self.prior.warn([*self._laws.values()])
 
     def task(self) -> Task:
         """Return the task that scores the texts after all rows that were prepared. Cost: see `spelling_tree.score`."""
-        yield from score(self._model, [tree for tree in self._trees.values() if tree is not None])
+        own = [tree for tree in self._trees.values() if tree is not None]
+        yield from score(self._model, [*own, *(() if self.prior is None else self.prior.trees)])
 
     def is_scored(self, tree: SpellingTree) -> bool:
         """Return whether the law of a tree is known; called between two steps of the engine until it is, which submits what is missing."""

@@ -12,7 +12,7 @@ from typing import Any, Protocol, cast
 
 from outlines_cont.drafts.opening import open_draft
 from outlines_cont.engine.piece import Piece, RowLimits
-from outlines_cont.errors import IncompleteOutput, NoHypothesis, located, shortened
+from outlines_cont.errors import IncompleteOutput, NoHypothesis, OptionError, located, shortened
 from outlines_cont.events.partial_type import PartialType
 from outlines_cont.generation.exact_choice import ExactChoice
 from outlines_cont.generation.options import GENERATORS_OWN, Options, check_ids
@@ -115,6 +115,12 @@ class PieceMaker(Immutable):
     def chooses_exactly(self, options: Options) -> bool:
         """Return whether a call chooses one of the texts of `exact` as a whole; raise `OptionError` where it must and cannot."""
         if self.exact is None:
+            if options.against is not None:
+                raise OptionError(
+                    f"expected a generator of `generate.choice` for `against`, whose options it calibrates, got one of "
+                    f"{shortened(self.source, 120)}. Omit it.",
+                    "against",
+                )
             return False
         return self.exact.is_used(self.sampler, options, has_policies=bool(self.steering))
 

@@ -22,6 +22,7 @@ from outlines_cont.checks import check, check_int, checked_bool
 from outlines_cont.engine.row import invalid_logits
 from outlines_cont.errors import ContextLengthError, DeadEnd, OptionError, located, shortened
 from outlines_cont.generation.exact_choice import ExactChoice, OptionLaw
+from outlines_cont.generation.option_prior import OptionPrior
 from outlines_cont.generation.piece_maker import PieceMaker, squeezed
 from outlines_cont.generation.prompt import open_prompt
 from outlines_cont.generation.spelling_tree import SpellingTree, score
@@ -49,12 +50,14 @@ class Probabilities(Immutable, Mapping[Any, float]):
         log_shares: the same of the model's own probability, without the constraint.
         log_conditional: the same of the model's own probability, conditioned on the options: the law of a choice with `exact=True`. None
             for the shares divided by their sum.
+        log_prior: with `against`, the same of the probability of the option without the content of the prompt, else None.
     """
 
     options: tuple[Any, ...]
     log_probabilities: tuple[float, ...]
     log_shares: tuple[float, ...]
     log_conditional: tuple[float, ...] | None = None
+    log_prior: tuple[float, ...] | None = None
 
     def __getitem__(self, option: Any) -> float:
         return self._by_option(self.log_probabilities)[option]
@@ -88,6 +91,11 @@ class Probabilities(Immutable, Mapping[Any, float]):
         return self._by_option(logs)
 
     @property
+    def prior(self) -> dict[Any, float] | None:
+        """With `against`, the probability of each option without the content of the prompt, as a new dict; else None."""
+        return None if self.log_prior is None else self._by_option(self.log_prior)
+
+    @property
     def best(self) -> Any:
         """The most probable option; the first of equal ones."""
         return max(self, key=self._by_option(self.log_probabilities).__getitem__)
@@ -97,7 +105,14 @@ class Probabilities(Immutable, Mapping[Any, float]):
 
 
 def option_probabilities(
-    maker: PieceMaker, options: Sequence[str], prompt: Any, *, spellings: Spellings, end: bool, max_prefixes: int
+    maker: PieceMaker,
+    options: Sequence[str],
+    prompt: Any,
+    *,
+    spellings: Spellings,
+    end: bool,
+    max_prefixes: int,
+    against: Any,
 ) -> Any:
     """Return `Probabilities` of the options of a choice for each row of a prompt, in the shape of the values of a call.
 
@@ -113,7 +128,7 @@ def option_probabilities(
     given: dict[str, Any] = {"spellings": spellings, "end": end, "limit": max_prefixes}
     trees = [[Tree(maker, row, options, texts, **given) for row in group] for group in grid]
     _check_rows(maker, trees)
-    whole = _spelled(maker, rows, ends=end, limit=max_prefixes)
+    whole = _spelled(maker, rows, against, ends=end, limit=max_prefixes)
     walked = [
         tree
         for tree, law in zip([tree for group in trees for tree in group], whole, strict=True)
@@ -131,9 +146,12 @@ class _Whole:
     law: OptionLaw
     ends: tuple[float, ...]  # the log-probability of the end of text after each option, 0 where it is not asked for
     is_drawn: bool  # whether the generator draws by this law
+    prior: tuple[float, ...] | None
 
 
-def _spelled(maker: PieceMaker, rows: Sequence[StateRow], *, ends: bool, limit: int) -> list[_Whole | None]:
+def _spelled(
+    maker: PieceMaker, rows: Sequence[StateRow], against: Any, *, ends: bool, limit: int
+) -> list[_Whole | None]:
     """Return the law of whole options after each row; None where the tokenizer cannot spell one of them there."""
     choice = cast("ExactChoice", maker.exact)
     trees = [choice.tree(maker.model, row, ends=ends) for row in rows]
@@ -141,17 +159,23 @@ def _spelled(maker: PieceMaker, rows: Sequence[StateRow], *, ends: bool, limit: 
         if len(tree) > limit:
             raise _too_many(limit, "Use ")
     engine = maker.model.engine
-    deque(engine.items(score(maker.model, [tree for tree in trees if tree is not None])), maxlen=0)
-    return [None if tree is None else _whole(tree, choice, ends=ends) for tree in trees]
+    prior = None if against is None else OptionPrior(choice, maker.model, against)
+    known = [tree for tree in trees if tree is not None]
+    deque(engine.items(score(maker.model, [*known, *(() if prior is None else prior.trees)])), maxlen=0)
+    for tree in known:
+        if tree.error is not None:
+            raise tree.error
+    laws = [OptionLaw(tree, choice.end) for tree in known]
+    logs = None if prior is None else prior.logs(laws)
+    if prior is not None:
+        prior.warn(laws)
+    return [None if tree is None else _whole(tree, choice, logs, ends=ends) for tree in trees]
 
 
-def _whole(tree: SpellingTree, choice: ExactChoice, *, ends: bool) -> _Whole:
-    if tree.error is not None:
-        raise tree.error
-    texts = range(len(tree.spellings))
-    return _Whole(
-        OptionLaw(tree, choice.end), tuple(tree.end_logprob(i) if ends else 0.0 for i in texts), choice.is_wanted
-    )
+def _whole(tree: SpellingTree, choice: ExactChoice, prior: Sequence[float] | None, *, ends: bool) -> _Whole:
+    ended = tuple(tree.end_logprob(i) if ends else 0.0 for i in range(len(tree.spellings)))
+    is_drawn = choice.is_wanted or prior is not None
+    return _Whole(OptionLaw(tree, choice.end, prior=prior), ended, is_drawn, None if prior is None else tuple(prior))
 
 
 def _result(tree: Tree, whole: _Whole | None, is_walked: bool) -> Probabilities:
@@ -159,13 +183,13 @@ def _result(tree: Tree, whole: _Whole | None, is_walked: bool) -> Probabilities:
     found = tree.result()
     if whole is None:
         return found
-    conditional = tuple(whole.law.log_probabilities)
     shares = tuple(log + end for log, end in zip(whole.law.log_shares, whole.ends, strict=True))
     return replace(
         found,
-        log_probabilities=conditional if whole.is_drawn else found.log_probabilities,
+        log_probabilities=tuple(whole.law.log_probabilities) if whole.is_drawn else found.log_probabilities,
         log_shares=found.log_shares if is_walked else shares,
-        log_conditional=conditional,
+        log_conditional=tuple(whole.law.conditional),
+        log_prior=whole.prior,
     )
 
 
