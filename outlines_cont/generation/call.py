@@ -31,9 +31,10 @@ from outlines_cont.errors import (
     UnsupportedModel,
     shortened,
 )
-from outlines_cont.generation.exact_choice import ChoiceRows, temperature_of
-from outlines_cont.generation.options import Options, warn_of_lengths
+from outlines_cont.generation.choice_rows import ChoiceRows
+from outlines_cont.generation.exact_choice import temperature_of
 from outlines_cont.generation.option_prior import OptionPrior
+from outlines_cont.generation.options import Options, warn_of_lengths
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.progress import ProgressReporter
 from outlines_cont.generation.prompt import Opened, open_guidance, open_prompt

@@ -1,7 +1,7 @@
 """`OptionPrior`: how probable the texts of a choice are anyway, to calibrate the choice by it (Zhao et al. 2021, arXiv:2102.09690).
 
-The prior is the mean of the law of the choice after prompts without content, or after all prompts of a batch. A calibrated choice is made by
-P(o) / prior(o), normalised over the texts: what the prompt says for each, beyond what the model would choose without it.
+The prior is the mean of the law of the choice after prompts without content, or after all prompts of a batch. A calibrated choice is made
+by P(o) / prior(o), normalised over the texts: what the prompt says for each, beyond what the model would choose without it.
 """
 
 from __future__ import annotations
@@ -84,15 +84,15 @@ class OptionPrior:
         small = sum(law.share < _LEAST_SHARE for law in laws)
         if small:
             warnings.warn(
-                f"the options have less than 1 % of the probability after {small} of {len(laws)} prompts: the model wants to write something "
-                "else, and no calibration helps. Put the options into the prompt, or begin each as the model would (`found.shares`).",
+                f"the options have less than 1 % of the probability after {small} of {len(laws)} prompts: the model wants to write "
+                "something else, and no calibration helps. Put the options into the prompt, or begin each as the model would.",
                 CalibrationWarning,
                 stacklevel=stacklevel_of_user(),
             )
         if self.is_of_batch:
             warnings.warn(
-                "`against='batch'` takes the mean over the prompts of this call as what the model chooses anyway, so it makes all options about "
-                "equally frequent: right only where they are so in truth. Give prompts without content where they may not be.",
+                "`against='batch'` takes the mean over the prompts of this call as what the model chooses anyway, so it makes all options "
+                "about equally frequent: right only where they are so in truth. Give prompts without content where they may not be.",
                 CalibrationWarning,
                 stacklevel=stacklevel_of_user(),
             )

@@ -9,18 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, NamedTuple
 
-from outlines_cont.engine.job import Job, Step, Task
-from outlines_cont.engine.path_row import PathRow, token_logprobs
-from outlines_cont.engine.row import invalid_logits
-from outlines_cont.errors import shortened
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv.row import RowKV
-from outlines_cont.meter import Meter
 from outlines_cont.state.row import StateRow
 
 Path = tuple[int, ...]
 """Tokens after the row of a tree."""
+
+Scoring = Generator[Any, None, None]
+"""A task of the engine, which yields the steps that it awaits."""
 
 _MAX_LOGITS = 2**26  # that one forward returns, 256 MB in float32
 _LEAST = 16
@@ -37,12 +35,12 @@ class SpellingTree:
 
     def __init__(self, row: StateRow, spellings: Sequence[Path], ends: Sequence[int] = ()) -> None:
         """Take a row without an error; `ends` are tokens whose log-probabilities after each spelling are wanted, too."""
-        self.row, self.spellings = row, tuple(spellings)
+        self.row, self.spellings = replace(row, unscored=(), piece=None), tuple(spellings)
         self.error: Exception | None = None
         self._ends = tuple(ends)
         self._wanted = _wanted(self.spellings, self._ends)
         self._found: dict[Path, dict[int, float]] = {}
-        self._held: list[tuple[Path, RowKV]] = []  # the keys and values of the row and of paths after it
+        self._held: list[tuple[Path, StateRow]] = []  # the row and paths after it as they were fed
 
     def __len__(self) -> int:
         """Return how many tokens are fed for it after the row, those of common beginnings once for each path that has them."""
@@ -65,18 +63,18 @@ class SpellingTree:
         found = self._found.get(self.spellings[text], {})
         return _log_sum([found[token_id] for token_id in self._ends])
 
-    def kv(self, text: int, *, may_cut: bool) -> RowKV | None:
+    def kv(self, text: int, *, may_cut: bool) -> Any:
         """Return the keys and values of the row and of all tokens of a spelling but the last, or of as many as are known.
 
         Those of a recurrent model may not be cut.
         """
         path = self.spellings[text][:-1]
         best, longest = self.row.kv, self.row.cached
-        for held, kv in self._held:
+        for held, row in self._held:
             common = _num_common(held, path)
-            length = len(self.row.token_ids) + common
-            if longest < min(length, len(kv)) and (may_cut or common == len(held)):
-                best, longest = kv[:length], min(length, len(kv))
+            length = min(len(self.row.token_ids) + common, row.cached)
+            if row.kv is not None and longest < length and (may_cut or common == len(held)):
+                best, longest = row.kv[:length], length
         return best
 
     def release(self) -> None:
@@ -98,92 +96,74 @@ class SpellingTree:
         inner = {path[:-1] for path in self._wanted if path}
         return [path for path in self._wanted if path not in inner and len(path) > len(stem)]
 
-    def _index(self, path: Path) -> int:
-        """Return the index of the last token of a path in its row."""
-        return len(self.row.token_ids) - 1 + len(path)
+    def first(self) -> list[Reading]:
+        """Return what is read first: along the row, and its stem; of a row whose logits are known these alone feed nothing."""
+        row, stem = self.row, self._stem
+        paths = [stem[:i] for i in range(len(stem) + 1)]
+        if row.logits is None or row.cached < len(row.token_ids):
+            return [self._reading(row, stem, paths)]
+        return [self._reading(row, (), paths[:1]), *([self._reading(row, stem, paths[1:])] if stem else [])]
 
-    def first_row(self, model: LanguageModel, counts: Meter) -> PathRow | None:
-        """Return the row to feed first; None where nothing is to be fed."""
-        stem, paths = self._stem, [self._stem[:i] for i in range(len(self._stem) + 1)]
-        if self.row.logits is not None and self.row.cached == len(self.row.token_ids):
-            found = token_logprobs(self.row.logits, self._wanted[()])
-            if found is None:
-                self.error = invalid_logits(shortened(repr(self.row.text(model.tokenizer))))
-                return None
-            self._note((), found)
-            paths = paths[1:]
-        if not paths:
-            return None
-        source = replace(self.row, unscored=(), piece=None).append(stem, reset=False)
-        return PathRow(source, model, {self._index(path): self._wanted[path] for path in paths}, counts=counts)
-
-    def other_rows(self, model: LanguageModel, fed: StateRow | None, counts: Meter) -> list[tuple[Path, PathRow]]:
-        """Return the rows to feed after the first, which is `fed`, each with its path."""
-        stem = self._stem
-        base = fed or replace(self.row, unscored=(), piece=None)
-        found, known = list[tuple[Path, PathRow]](), {stem[:i] for i in range(len(stem) + 1)}
+    def others(self) -> list[Reading]:
+        """Return what is read then: along a row for each path below the stem that no other continues."""
+        if self.error is not None:
+            return []
+        stem, (_, base) = self._stem, self._held[-1]
+        found, known = list[Reading](), {stem[:i] for i in range(len(stem) + 1)}
         for leaf in self._leaves(stem):
             paths = [path for i in range(len(stem) + 1, len(leaf) + 1) if (path := leaf[:i]) not in known]
             known.update(paths)
-            source = base.append(leaf[len(stem) :], reset=False)
-            wanted = {self._index(path): self._wanted[path] for path in paths}
-            found.append((leaf, PathRow(source, model, wanted, counts=counts)))
+            found.append(self._reading(base, leaf[len(stem) :], paths))
         return found
 
-    def take(self, path: Path, row: PathRow, left: StateRow) -> None:
-        """Take the log-probabilities that a row along a path has read, its keys and values, or its error."""
-        self.error = self.error or left.error
-        if left.kv is not None and left.error is None:
-            self._held.append((path, left.kv))
-        for i in range(len(path) + 1):
-            scores = row.scores.get(self._index(path[:i]))
-            if scores is not None:
-                self._note(path[:i], scores)
+    def _reading(self, row: StateRow, tokens: Path, paths: Sequence[Path]) -> Reading:
+        at = {len(self.row.token_ids) - 1 + len(path): path for path in paths}
+        return Reading(self, at, row.append(tokens, reset=False), {i: self._wanted[path] for i, path in at.items()})
 
-    def take_first(self, row: PathRow, left: StateRow) -> None:
-        """Do the same for the row that was fed first."""
-        self.take(self._stem, row, left)
-
-    def _note(self, path: Path, scores: Sequence[float]) -> None:
-        self._found[path] = dict(zip(self._wanted[path], scores, strict=True))
+    def take(self, reading: Reading, left: StateRow, scores: Mapping[int, Sequence[float]]) -> None:
+        """Take the log-probabilities that were read, and the keys and values of the row, or its error."""
+        if left.error is not None:
+            self.error = left.error
+            return
+        self._held.append((left.token_ids[len(self.row.token_ids) :], left))
+        for index, path in reading.paths.items():
+            self._found[path] = dict(zip(self._wanted[path], scores[index], strict=True))
 
 
-def score(model: LanguageModel, trees: Sequence[SpellingTree]) -> Task:
+class Reading(NamedTuple):
+    """A row that is fed for the log-probabilities of a tree.
+
+    Attributes:
+        tree: the tree.
+        paths: the paths after which they are read, by the index of the last token.
+        row: the row.
+        wanted: the ids that are wanted after each index.
+    """
+
+    tree: SpellingTree
+    paths: dict[int, Path]
+    row: StateRow
+    wanted: dict[int, list[int]]
+
+
+def score(model: LanguageModel, trees: Sequence[SpellingTree]) -> Scoring:
     """Return a task that computes the log-probabilities of trees; those that cannot be computed have an error then.
 
-    Cost: at most two forwards, of all trees together: one of the rows that are not fed yet, with what all spellings of a tree begin with,
+    Cost: as a rule two forwards, of all trees together: one of the rows that are not fed yet, with what all spellings of a tree begin with,
     and one with a row for each path below that; more where they return more than 2 ** 26 logits, or for long rows (see `Engine`).
     """
-    counts = Meter()
-    made = [(tree, tree.first_row(model, counts)) for tree in trees]
-    rows = [row for _, row in made if row is not None]
-    left = yield from _run(model, rows, counts)
-    below: list[tuple[SpellingTree, Path, PathRow]] = []
-    for tree, row in made:
-        if row is not None:
-            tree.take_first(row, left[row])
-        if tree.error is None:
-            fed = None if row is None else left[row]
-            below += [(tree, path, other) for path, other in tree.other_rows(model, fed, counts)]
-    width = max((len(path) for _, path, _ in below), default=1)
+    yield from _read(model, [reading for tree in trees for reading in tree.first()])
+    below = [reading for tree in trees for reading in tree.others()]
+    width = max((len(reading.wanted) for reading in below), default=1)
     most = max(_MAX_LOGITS // (model.vocab_size * width), _LEAST)
     for start in range(0, len(below), most):
-        part = below[start : start + most]
-        left = yield from _run(model, [row for _, _, row in part], counts)
-        for tree, path, row in part:
-            tree.take(path, row, left[row])
+        yield from _read(model, below[start : start + most])
 
 
-def _run(
-    model: LanguageModel, rows: Sequence[PathRow], counts: Meter
-) -> Generator[Step, None, dict[PathRow, StateRow]]:
-    """Return a task that runs rows to their end, and returns what each has become."""
-    if not rows:
-        return {}
-    job = Job(rows, counts)
-    model.engine.submit(job)
-    yield from model.engine.steps(job)
-    return {row: job.done[index] for index, row in enumerate(rows)}
+def _read(model: LanguageModel, readings: Sequence[Reading]) -> Scoring:
+    found = yield from model.read_paths([(one.row, one.wanted) for one in readings])
+    for one, (left, scores) in zip(readings, found, strict=True):
+        one.tree.take(one, left, scores)
 
 
 def _wanted(spellings: Sequence[Path], ends: Sequence[int]) -> Mapping[Path, list[int]]:

@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from outlines_cont.engine.piece import Piece
 from outlines_cont.engine.row import Row, RowProgram
 from outlines_cont.engine.steering import begin_next, follow_policies
 from outlines_cont.errors import ContextLengthError
-from outlines_cont.generation.exact_choice import ChoiceRows, ChosenProgram
 from outlines_cont.generation.thinking import Thinking, end_name, is_thinking
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import FREE, Branch, TokenSet
@@ -124,6 +123,16 @@ class OpenThinking:
         return encoded_after(token_ids, Tokens(rest, special=True), self.model.tokenizer)
 
 
+class TextRows(Protocol):
+    """The rows that choose one of some texts as a whole; see `choice_rows.ChoiceRows`."""
+
+    def prepare(self, row: Row) -> None:
+        """Take a row that was not submitted yet, and chooses where it begins."""
+
+    def program(self, *, ends_row: bool) -> RowProgram:
+        """Return the program of a row that chooses."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer:
     """An answer as a piece.
@@ -140,7 +149,7 @@ class Answer:
     choosing: Piece | None = None
     choice: Callable[[Sequence[int], int], str | None] | None = None
     guidance: tuple[StateRow, float] | None = None
-    texts: ChoiceRows | None = None
+    texts: TextRows | None = None
 
     @classmethod
     def choosing_by(cls, constraint: Any, piece: Piece, guidance: tuple[StateRow, float] | None) -> Answer:
@@ -157,7 +166,7 @@ class Answer:
     def program_of(self, first: Piece, *, ends_row: bool) -> RowProgram | None:
         """Return the program of a row that begins with `first`; None if that is the whole answer, drawn token by token."""
         if self.texts is not None:
-            return ChosenProgram(self.texts, ends_row=ends_row)
+            return self.texts.program(ends_row=ends_row)
         return HeadProgram(self, ends_row=ends_row) if first is self.choosing else None
 
 
