@@ -46,7 +46,7 @@ class ChoiceRows:
         self._model = model
         self._trees: dict[Any, SpellingTree | None] = {}
         self._laws: dict[SpellingTree, OptionLaw] = {}
-        self._batch: list[SpellingTree] = []  # of each row that was prepared
+        self._batch: list[tuple[Row, SpellingTree]] = []  # the rows that were prepared
         self._log_prior: list[float] | None = None
         self._scoring: dict[SpellingTree, tuple[Scoring, Any]] = {}
 
@@ -54,7 +54,7 @@ class ChoiceRows:
         """Take a row that was not submitted yet, and chooses where it begins."""
         tree = self.tree_of(row)
         if tree is not None:
-            self._batch.append(tree)
+            self._batch.append((row, tree))
 
     def tree_of(self, row: Row) -> SpellingTree | None:
         """Return the texts after a row; None where one has no room, or cannot be spelled.
@@ -95,7 +95,7 @@ class ChoiceRows:
         if self.prior is not None and self._log_prior is None:
             batch = self._batch if self.prior.is_of_batch else []
             self._log_prior = self.prior.logs(
-                [OptionLaw(tree, self.choice.end) for tree in batch if tree.error is None]
+                [OptionLaw(tree, self.choice.end) for _, tree in batch if tree.error is None]
             )
         return self._log_prior
 
@@ -108,6 +108,8 @@ class ChoiceRows:
         """Return the task that scores the texts after all rows that were prepared. Cost: see `spelling_tree.score`."""
         own = [tree for tree in self._trees.values() if tree is not None]
         yield from score(self._model, [*own, *(() if self.prior is None else self.prior.trees)])
+        for row, tree in self._batch:
+            take_kv(row, tree)
 
     def is_scored(self, tree: SpellingTree) -> bool:
         """Return whether the law of a tree is known; called between two steps of the engine until it is, which submits what is missing."""
@@ -172,15 +174,16 @@ class ChosenProgram(RowProgram):
             row.counts.forced_tokens += token.is_forced
             row.counts.sampled_tokens += not token.is_forced
         if begins_here:
-            self._take_kv(row, tree, text)
+            take_kv(row, tree, text)
         is_begun = law.is_begun(text)
         if is_begun:  # as where the end is drawn under a mask
             row.tokens.ends = (*row.tokens.ends, (row.length, law.log_ends[text]))
         row.end("stop" if is_begun else "constraint")
         row.leave_when_scored()
 
-    def _take_kv(self, row: Row, tree: SpellingTree, text: int) -> None:
-        """Let the row, which has fed nothing, begin with the keys and values of the text, but for those of its last token."""
-        kv = tree.kv(text, may_cut=not row.model.is_recurrent)
-        if kv is not None and len(kv) > row.cached and not row.tokens.unscored:
-            row.base_kv, row.feed.cached = kv, len(kv)
+
+def take_kv(row: Row, tree: SpellingTree, text: int | None = None) -> None:
+    """Let a row that has fed nothing begin with the keys and values of its tree, with those of a text but for its last token."""
+    kv = tree.kv(text, may_cut=not row.model.is_recurrent)
+    if kv is not None and len(kv) > row.cached and not row.tokens.unscored:
+        row.base_kv, row.feed.cached = kv, len(kv)

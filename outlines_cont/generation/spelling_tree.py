@@ -63,12 +63,12 @@ class SpellingTree:
         found = self._found.get(self.spellings[text], {})
         return _log_sum([found[token_id] for token_id in self._ends])
 
-    def kv(self, text: int, *, may_cut: bool) -> Any:
+    def kv(self, text: int | None, *, may_cut: bool) -> Any:
         """Return the keys and values of the row and of all tokens of a spelling but the last, or of as many as are known.
 
-        Those of a recurrent model may not be cut.
+        None as `text` is for those of the row alone. Those of a recurrent model may not be cut.
         """
-        path = self.spellings[text][:-1]
+        path = () if text is None else self.spellings[text][:-1]
         best, longest = self.row.kv, self.row.cached
         for held, row in self._held:
             common = _num_common(held, path)

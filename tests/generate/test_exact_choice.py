@@ -16,11 +16,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_cont import Template, continuous, generate, models, policies, samplers
-from outlines_cont.engine.engine import engine_of
+from outlines_cont import Template, Thinking, continuous, engine_of, generate, models, policies, samplers
 from outlines_cont.errors import DeadEnd, InvalidLogits, OptionError
 from outlines_cont.generation.exact_choice import MAX_OPTIONS, temperature_of
-from outlines_cont.generation.thinking import Thinking
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.sampling.random_stream import RandomStream
 from tests.fakes import EOS, FakeTokenizer, failing, fresh_model, random_model, random_network, recurrent_network, saying, scripted_model
