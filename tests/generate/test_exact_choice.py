@@ -8,6 +8,7 @@ import math
 import pickle
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -117,7 +118,7 @@ def test_a_draw_is_the_option_in_whose_part_of_the_law_its_number_falls() -> Non
     law = choose.generator.probabilities(PROMPT)
     for seed in range(12):
         state = choose(PROMPT, rng=seed)
-        assert state.value == _drawn(law, RandomStream(seed).open().draw())
+        assert state.value == _drawn(law, RandomStream(seed).open().peek())
         assert state.rows[0][0].stream.drawn == 1  # whatever the number of tokens
 
 
@@ -285,7 +286,7 @@ def test_a_choice_after_thoughts_is_that_after_the_same_text() -> None:
         assert piece is not None
         law = _tempered(choose.generator.probabilities(thought.tokens[..., : piece.start]), 2.0)
         stream = thought.rows[0][0].stream
-        assert thought.value == _drawn(law, stream.open().at(stream.drawn - 1).draw())
+        assert thought.value == _drawn(law, replace(stream, drawn=stream.drawn - 1).open().peek())
 
 
 def test_templates_choose_in_the_same_way() -> None:
