@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from outlines_cont.engine.guidance import Guidance
     from outlines_cont.events.event import OpenCall, StreamEvent
     from outlines_cont.generation.options import PieceOptions
-    from outlines_cont.generation.progress import Progress, ProgressBar
     from outlines_cont.generation.stream import StateStream
+    from outlines_cont.generation.tasks.progress import Progress, ProgressBar
     from outlines_cont.generation.thinking import Thinking
     from outlines_cont.policies.branch import Branch, TokenSet
     from outlines_cont.policies.policy import Policy, RowView
@@ -94,7 +94,7 @@ _NAMES = {
     "engine.guidance": "Guidance",
     "events.event": "OpenCall StreamEvent",
     "generation.options": "PieceOptions",
-    "generation.progress": "Progress ProgressBar",
+    "generation.tasks.progress": "Progress ProgressBar",
     "generation.stream": "StateStream",
     "generation.thinking": "Thinking",
     "policies.branch": "Branch TokenSet",

@@ -330,6 +330,10 @@ class NoValueWarning(UserWarning):
     """`state.value` was read of a row that has none, since its text was cut or the row failed; `state.values` does not warn."""
 
 
+class CalibrationWarning(UserWarning):
+    """The options of a choice with `against` have less than 1 % of the probability, or are calibrated by the batch itself."""
+
+
 class UnboundedWarning(LengthWarning):
     """A schema has values that may be of any length, and a call gives no `max_tokens`; raised once per schema."""
 

@@ -43,6 +43,7 @@ from outlines_cont.events.event import StreamOptions
 from outlines_cont.events.partial_type import PartialType
 from outlines_cont.generation.alternatives import field_probabilities
 from outlines_cont.generation.call import Call
+from outlines_cont.generation.exact_choice import ExactChoice
 from outlines_cont.generation.formats import format_of
 from outlines_cont.generation.generator_options import (
     CFGOptions,
@@ -81,7 +82,6 @@ ENDS: dict[str, EndMode] = {
     "cfg": "free",
     "fsm": "free",
     "format": "free",
-    "choice": "eos",
     "json": "eos",
 }
 """How the texts of each kind of generator end by default; see `regex`. Patterns and grammars may often go on where they may end."""
@@ -252,16 +252,23 @@ class Generator(PieceMaker):
         return aiter(self._streamed(prompt, StreamOptions(events, top, retract, partial), options, rng))
 
     def probabilities(
-        self, prompt: Prompt, *, spellings: Spellings = "canonical", end: bool = False, max_prefixes: int = MAX_PREFIXES
+        self,
+        prompt: Prompt,
+        *,
+        against: Any = None,
+        spellings: Spellings = "canonical",
+        end: bool = False,
+        max_prefixes: int = MAX_PREFIXES,
     ) -> Any:
         """Return the exact probability of every option of `generate.choice` after a prompt; nothing is drawn.
 
-        Under the constraint it is that with which `generate.choice` draws the option with `samplers.multinomial()`, whatever
+        It is that with which `generate.choice` draws the option with `samplers.multinomial()`, whatever
         the sampler of this generator. `Probabilities.shares` are the model's own: the product of the conditional probabilities of the
         option's tokens, without the constraint.
 
         Args:
             prompt: as for a call.
+            against: prompts without content, or `"batch"`: the probabilities are divided by those after them; see docs/choices.md.
             spellings: which tokens count in the shares: those by which the tokenizer continues the prompt, or `"all"` sequences of
                 tokens that spell the option, summed.
             end: whether the shares include the probability that the model ends its text after the option.
@@ -276,7 +283,8 @@ class Generator(PieceMaker):
             ContextLengthError, EmptyPrompt, PromptTypeError, ModelMismatch: a prompt cannot run.
             DeadEnd, InvalidLogits: the logits of the model define no probabilities.
 
-        Cost: at most one forward for each token of the longest spelling, of all rows and prefixes together up to 256 logits; the
+        Cost: two forwards of all rows together (see `spelling_tree.score`). The probabilities under a mask, of a generator with
+        `exact=False`, and `spellings="all"` take at most one for each token of the longest spelling, up to 256 logits together. The
         prompt is fed once.
         """
         options = json_module.loads(self.source).get("choice")
@@ -286,7 +294,9 @@ class Generator(PieceMaker):
                 "Write `generate.choice(model, [...]).probabilities(prompt)`.",
                 "generator",
             )
-        return option_probabilities(self, options, prompt, spellings=spellings, end=end, max_prefixes=max_prefixes)
+        return option_probabilities(
+            self, options, prompt, spellings=spellings, end=end, max_prefixes=max_prefixes, against=against
+        )
 
     def alternatives(
         self, state: SequenceState, path: str, *, spellings: Spellings = "canonical", max_prefixes: int = MAX_PREFIXES
@@ -483,19 +493,43 @@ def regex(model: LanguageModel, pattern: str, **options: Unpack[ConstraintOption
 
 
 @_generator_function
-def choice(model: LanguageModel, options: Sequence[str], **others: Unpack[ConstraintOptions]) -> Generator:
+def choice(
+    model: LanguageModel,
+    options: Sequence[str],
+    *,
+    exact: bool | None = None,
+    **others: Unpack[ConstraintOptions],
+) -> Generator:
     """Generate one of the texts `options`. The value is that text.
 
     Args:
         model: the language model.
         options: the texts to choose from.
-        **others: `force` and `end` (see `ConstraintOptions`), and those of `text`.
+        exact: choose a whole text by the model's own probabilities, conditioned on the texts, which are scored together in at most two
+            forwards, instead of drawing it token by token under a mask; see docs/choices.md. The default is to do so for up to 128 texts,
+            where no other option changes single tokens; with True it raises `OptionError` instead.
+        **others: `end`: whether the model's end of text is a part of an option (`"eos"`), or it may go on (`"free"`), which is the
+            default; where tokens are drawn and no option begins another the default is `"eos"`, by which no token reaches beyond an
+            option. `force` (see `ConstraintOptions`), and those of `text`.
 
     Raises:
         fsm.ExpressionError: there are no options, or one is not a string.
+        OptionError: `exact` is True, and the generator has options that change single tokens, or an option is empty.
     """
     expression = fsm_package.choice(options)
-    return _generator(model, "choice", list(options), expression, **others)
+    check("exact", exact, exact is None or isinstance(exact, bool), "True, False or None")
+    end = others.get("end")
+    check("end", end, end in ("eos", "free", None), "'eos' or 'free'")
+    if exact and "" in options:
+        raise OptionError(
+            "expected options without an empty one for `exact=True`, as every text begins with it, got ''. Name the case, such as 'none'.",
+            "options",
+        )
+    texts = ExactChoice(tuple(dict.fromkeys(options)), end or "free", exact)
+    others["end"] = end or ("free" if texts.has_nested else "eos")
+    made = replace(_generator(model, "choice", list(options), expression, **others), exact=texts)
+    made.chooses_exactly(Options.of({}))  # raises now, not at the first call
+    return made
 
 
 @_generator_function

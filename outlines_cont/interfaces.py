@@ -4,7 +4,7 @@ type checkers and readers, and import nothing at run time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -162,6 +162,11 @@ class LanguageModel(Protocol):
         self, rows: Sequence[Any], nums_before: Sequence[int], meter: Any = None
     ) -> list[tuple[Any, dict[int, torch.Tensor]]]:
         """Return the same, with the (V,) logits before each of the last tokens of a row, `nums_before` of them, and after them."""
+
+    def read_paths(
+        self, paths: Sequence[tuple[Any, Any]]
+    ) -> Generator[Any, None, list[tuple[Any, dict[int, list[float]]]]]:
+        """Return a task of the engine that reads log-probabilities of next tokens along rows; see `engine.prefill.EngineModel`."""
 
     def read_logits(self, row: Any, indices: Sequence[int]) -> torch.Tensor:
         """Return (len(indices), V), the logits after the tokens at `indices` of a row, which are fed again."""

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from outlines_cont.cli.console import flags_of, in_words_of_shell, one_line
 from outlines_cont.cli.options import ExtractOptions
-from outlines_cont.generation.progress import ProgressBar
+from outlines_cont.generation.tasks.progress import ProgressBar
 from outlines_cont.pipelines.extraction import Tally
 
 _MOST_ROWS = 20

@@ -37,6 +37,7 @@ from outlines_cont.engine.token_draws import Speculation, TokenDraws
 from outlines_cont.errors import ProcessForked
 from outlines_cont.immutable import changed
 from outlines_cont.interfaces import LanguageModel
+from outlines_cont.kv.row import RowKV
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import LazyTokenSet
 from outlines_cont.policies.slow_work import begin_step, bounded, end_step
@@ -353,6 +354,11 @@ class Engine:
                 row.snapshot(kv[: row.cached] if kv is not None else None) for row, kv in zip(rows, kept, strict=True)
             ]
 
+    def kv_of(self, row: Row) -> RowKV | None:
+        """Return the keys and values of the tokens that a row has fed, in a step, in which its program asks; nothing is copied."""
+        (kv,) = self._scheduler.shares([row])
+        return kv[: row.cached] if kv is not None else None
+
     # -- a step --------------------------------------------------------------------------------------------------------
 
     def step(self) -> None:
@@ -372,7 +378,7 @@ class Engine:
                     self._plan()
                     # The list grows where a batch is bisected.
                     has_moved = [self._step_batch(batch) for batch in self._scheduler.batches]
-                    if not any(has_moved):
+                    if not any(has_moved) and not self._scheduler.submitted:
                         self._await_calls()
                     self._note_pauses()
                     self._scheduler.merge()

@@ -5,7 +5,7 @@ the log-probabilities of a given text.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any, ClassVar
@@ -13,7 +13,8 @@ from typing import Any, ClassVar
 import torch
 
 from outlines_cont.engine.engine import Engine, engine_of
-from outlines_cont.engine.prefill_row import PrefillRow, run_rows
+from outlines_cont.engine.job import Job, Step
+from outlines_cont.engine.prefill_row import PathRow, PrefillRow, run_rows, token_logprobs
 from outlines_cont.engine.scoring import TokenScore, score_rows, score_texts
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel
@@ -95,6 +96,37 @@ class EngineModel(Immutable):
         if meter is not None:
             meter.fed_tokens += sum(fed.num_fed for fed in lacking.values())
         return filled
+
+    def read_paths(
+        self: LanguageModel, paths: Sequence[tuple[StateRow, Mapping[int, Sequence[int]]]]
+    ) -> Generator[Step, None, list[tuple[StateRow, dict[int, list[float]]]]]:
+        """Return a task of the engine that feeds rows for the log-probabilities of some next tokens along them.
+
+        Args:
+            paths: rows, each with the ids that are wanted after the tokens at some indices; at least one index.
+
+        Returns:
+            The rows with their keys and values, or with their error, and what was wanted, by index, in the order of the ids.
+
+        Cost: one forward of all rows; more for long ones, see `Engine`. Rows of which only the known logits are wanted feed nothing.
+        """
+        counts, found = Meter(), list[tuple[StateRow, dict[int, list[float]]]]()
+        rows: dict[int, PathRow] = {}
+        for number, (row, wanted) in enumerate(paths):
+            last = len(row.token_ids) - 1
+            known = None
+            if row.logits is not None and row.cached > last and last in wanted:
+                known = token_logprobs(row.logits, wanted[last])
+            found.append((replace(row, logits=None), {} if known is None else {last: known}))
+            if known is None or len(wanted) > 1:
+                rows[number] = PathRow(replace(row, unscored=(), piece=None), self, wanted, counts=counts)
+        if rows:
+            job = Job([*rows.values()], counts)
+            self.engine.submit(job)
+            yield from self.engine.steps(job)
+            for index, (number, path) in enumerate(rows.items()):
+                found[number] = job.done[index], {**found[number][1], **path.scores}
+        return found
 
     def read_logits(self: LanguageModel, row: StateRow, indices: Sequence[int]) -> torch.Tensor:
         """Return (len(indices), V), the logits after the tokens at `indices` of a row, ascending, 0 or larger, at least one.

@@ -130,7 +130,10 @@ def begin_next(
     row.program, row.piece = program, changed(row.piece, thoughts=thoughts or ended.thoughts)
     if ended.text.final is not None:  # a stream shows the row
         row.hold()
-    follow_policies(row)
+    if program is None:
+        follow_policies(row)
+    else:
+        program.plan(row)
 
 
 def take(row: Row, token_id: int, logprob: float, sampling_logprob: float, top: Top = ()) -> None:

@@ -31,10 +31,13 @@ from outlines_cont.errors import (
     UnsupportedModel,
     shortened,
 )
+from outlines_cont.generation.choice_rows import ChoiceRows
+from outlines_cont.generation.exact_choice import temperature_of
+from outlines_cont.generation.option_prior import OptionPrior
 from outlines_cont.generation.options import Options, warn_of_lengths
 from outlines_cont.generation.piece_maker import PieceMaker
-from outlines_cont.generation.progress import ProgressReporter
 from outlines_cont.generation.prompt import Opened, open_guidance, open_prompt
+from outlines_cont.generation.tasks.progress import ProgressReporter
 from outlines_cont.generation.thoughts import Answer, OpenThinking, ThinkingProgram
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
@@ -98,6 +101,7 @@ class Call:
         self.rows: list[Row | None] = []
         self.job: Job | None = None
         self._stays = stays
+        self._texts: ChoiceRows | None = None  # the rows that choose one of some texts as a whole
         self._ended: dict[int, StateRow] = {}  # rows that have ended, with their values, by number
         self._is_collected = False
         sources = [*chain.from_iterable(opened.rows)]
@@ -119,7 +123,10 @@ class Call:
                 "ends_row": not stays,
             }
             piece = way.piece_in(number // max(self.num_samples, 1))
-            answer = Answer.choosing_by(maker.constraint, piece, negative) if maker.chooses else Answer(piece)
+            if maker.chooses:
+                answer = Answer.choosing_by(maker.constraint, piece, negative)
+            else:
+                answer = Answer(piece, texts=self._texts_of(begun, way.options))
             if way.thinking is not None and (not resume or _is_thinking(begun)):
                 self.rows.append(self._thinking_row(way.thinking, begun, answer, given, row))
             else:
@@ -149,6 +156,8 @@ class Call:
         job, report = self._make_job(), self._report
         step = Step(job, read)
         try:
+            if self._texts is not None:
+                yield from self._texts.task()
             self.engine.submit(job)
             while not step.is_over:
                 yield step
@@ -158,6 +167,8 @@ class Call:
         finally:  # an interrupt may come between any two instructions, also before the first step
             self.engine.cancel(job)
             report(is_over=True)
+            if self._texts is not None:
+                self._texts.close()
         self.collect()
 
     def _negatives(self, sources: Sequence[StateRow], ways: Sequence[_Written | None]) -> Sequence[_Negative]:
@@ -195,7 +206,21 @@ class Call:
         first = answer.first(source.token_ids, len(source.token_ids) if written is None else written.start)
         program = answer.program_of(first, ends_row=given["ends_row"])
         given = {**given, "ends_row": given["ends_row"] and program is None}
-        return self._row(source, first, given, stayed, program)
+        row = self._row(source, first, given, stayed, program)
+        if answer.texts is not None:
+            answer.texts.prepare(row)
+        return row
+
+    def _texts_of(self, source: StateRow, options: Options) -> ChoiceRows | None:
+        """Return the rows that choose one of some texts as a whole, if this one is to do so; None if it draws token by token."""
+        maker, written = self.maker, source.piece if self.resumes else None
+        has_begun = written is not None and not written.is_thinking and written.start < len(source.token_ids)
+        if not maker.chooses_exactly(options) or self._stays or has_begun or maker.exact is None:
+            return None
+        if self._texts is None:
+            prior = None if options.against is None else OptionPrior(maker.exact, maker.model, options.against)
+            self._texts = ChoiceRows(maker.exact, maker.model, temperature_of(maker.sampler) or 0.0, prior)
+        return self._texts
 
     def _thinking_row(
         self, thinking: OpenThinking, source: StateRow, answer: Answer, given: dict[str, Any], stayed: Row | None
@@ -308,6 +333,8 @@ class Call:
         else:
             self.results = [self.ended_row(number) or begun for number, begun in enumerate(self.results)]
         self._warn_of_cuts()
+        if self._texts is not None:
+            self._texts.warn()
 
     def state(self) -> SequenceState:
         """Return the final state, with the best samples of `best_of`; valid after `task`."""

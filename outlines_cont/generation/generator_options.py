@@ -41,12 +41,12 @@ class ConstraintOptions(GeneratorOptions, total=False):
     Attributes:
         force: append text that the constraint determines without sampling it (jump-forward decoding); True by default.
         end: how the text ends where it may: `"free"` with any token that leaves the language, such as a full stop after a number, or
-            the model's end of text; `"eos"` only with the latter. The default is `"eos"` for `choice` and `json`, else `"free"`; see
-            docs/constrain.md.
+            the model's end of text; `"eos"` only with the latter. The default, None, is `"eos"` for `json`, else `"free"`; that of
+            `choice` is told there. See docs/constrain.md.
     """
 
     force: bool
-    end: EndMode
+    end: EndMode | None
 
 
 class CheckOptions(ConstraintOptions, total=False):

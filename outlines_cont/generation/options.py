@@ -20,7 +20,7 @@ from fsm.tokens.cache import ByteCache
 from outlines_cont.checks import DEFAULT_MAX_TOKENS, check, check_draft, check_int, checked_bool, is_int, unknown_option
 from outlines_cont.engine.guidance import Guidance
 from outlines_cont.errors import OptionError, ResumeError, UnboundedWarning, UnknownOption
-from outlines_cont.generation.progress import OnProgress
+from outlines_cont.generation.tasks.progress import OnProgress
 from outlines_cont.generation.thinking import Thinking
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.policy import Policy
@@ -85,6 +85,8 @@ class PieceOptions(TypedDict, total=False):
             turns off the draft of the generator.
         thinking: let the model think before its answer: True, or a `Thinking`; see docs/thinking.md. False turns off that of the
             generator. The other options are those of the answer.
+        against: of a choice: prompts without content, after which an option that is probable anyway counts less, or `"batch"`, for the
+            prompts of the call; see docs/choices.md.
     """
 
     max_tokens: int | None
@@ -99,6 +101,7 @@ class PieceOptions(TypedDict, total=False):
     on_progress: OnProgress | None
     draft: Any
     thinking: Thinking | bool | None
+    against: Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +126,7 @@ class Options:
     on_progress: OnProgress | None = None
     draft: Any = GENERATORS_OWN
     thinking: Any = GENERATORS_OWN
+    against: Any = None
     reply: Any = None
 
     @property
@@ -204,6 +208,8 @@ class Options:
             if thinking.sampler is not None:
                 lost["thinking"] = _names([thinking.sampler])
             thinking = ThinkingRecord(begin=thinking.begin, end=thinking.end, max_tokens=thinking.max_tokens)
+        if self.against is not None:
+            lost["against"] = _names([self.against])
         return KeptOptions(
             stop_at=self.stop_at,
             min_tokens=self.min_tokens,
@@ -224,9 +230,8 @@ class Options:
         for name, types in kept.lost.items():
             if name in self.given or (name == "thinking" and (not is_thinking or self.thinking is not GENERATORS_OWN)):
                 continue
-            without = {"policies": "; `policies=[]` goes on without", "draft": "; `draft=None` goes on without"}.get(
-                name, ""
-            )
+            goes_on = {"policies": "[]", "draft": "None", "against": "None"}
+            without = f"; `{name}={goes_on[name]}` goes on without" if name in goes_on else ""
             raise ResumeError(
                 f"expected `{name}` for a piece that had one that the file of its state could not hold ({types}), got none. Pass it "
                 f"again: `resume(state, {name}=...)`{without}."
@@ -251,6 +256,7 @@ class Options:
             heal=kept.heal,
             guidance=guidance,
             draft={"own": GENERATORS_OWN, "none": None}.get(kept.draft, kept.draft),
+            against=self.against,
             thinking={"own": GENERATORS_OWN, "none": None}.get(thinking, thinking)
             if isinstance(thinking, str)
             else thinking,
@@ -326,6 +332,7 @@ _CHECKED: dict[str, Callable[[Any, str], Any]] = {
     ),
     "draft": lambda value, option: check_draft(value),
     "thinking": Thinking.of,
+    "against": lambda value, option: value,  # prompts are checked where they are opened
 }
 
 # Options of other libraries, and the corresponding option here.

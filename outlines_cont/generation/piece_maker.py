@@ -12,8 +12,9 @@ from typing import Any, Protocol, cast
 
 from outlines_cont.drafts.opening import open_draft
 from outlines_cont.engine.piece import Piece, RowLimits
-from outlines_cont.errors import IncompleteOutput, NoHypothesis, located, shortened
+from outlines_cont.errors import IncompleteOutput, NoHypothesis, OptionError, located, shortened
 from outlines_cont.events.partial_type import PartialType
+from outlines_cont.generation.exact_choice import ExactChoice
 from outlines_cont.generation.options import GENERATORS_OWN, Options, check_ids
 from outlines_cont.generation.thinking import Thinking
 from outlines_cont.immutable import Immutable
@@ -51,6 +52,7 @@ class PieceMaker(Immutable):
     unbounded: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     thinking: Thinking | None = field(default=None, repr=False)
     shown_schema: str = field(default="", repr=False)
+    exact: ExactChoice | None = field(default=None, repr=False)
     head = ""
     """What stands before an answer that is a text, by itself; see `ReplyMaker`."""
     parses_specials: bool = field(
@@ -109,6 +111,18 @@ class PieceMaker(Immutable):
         """Return how a call thinks: as given to the call, else as the generator does."""
         found: Thinking | None = self.thinking if options.thinking is GENERATORS_OWN else options.thinking
         return found
+
+    def chooses_exactly(self, options: Options) -> bool:
+        """Return whether a call chooses one of the texts of `exact` as a whole; raise `OptionError` where it must and cannot."""
+        if self.exact is None:
+            if options.against is not None:
+                raise OptionError(
+                    f"expected a generator of `generate.choice` for `against`, whose options it calibrates, got one of "
+                    f"{shortened(self.source, 120)}. Omit it.",
+                    "against",
+                )
+            return False
+        return self.exact.is_used(self.sampler, options, has_policies=bool(self.steering))
 
     def finish(self, row: StateRow) -> StateRow:
         """Return a finished row with its value, which is None if a constrained text was cut."""

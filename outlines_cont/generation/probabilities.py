@@ -10,9 +10,10 @@ the constrained one does not once a single option is possible. The rest of a spe
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any, Literal, cast
 
 import torch
@@ -20,8 +21,11 @@ import torch
 from outlines_cont.checks import check, check_int, checked_bool
 from outlines_cont.engine.row import invalid_logits
 from outlines_cont.errors import ContextLengthError, DeadEnd, OptionError, located, shortened
+from outlines_cont.generation.exact_choice import ExactChoice, OptionLaw
+from outlines_cont.generation.option_prior import OptionPrior
 from outlines_cont.generation.piece_maker import PieceMaker, squeezed
 from outlines_cont.generation.prompt import open_prompt
+from outlines_cont.generation.spelling_tree import SpellingTree, score
 from outlines_cont.immutable import Immutable
 from outlines_cont.models.tokenizer.special_names import encode_bytes_inside
 from outlines_cont.policies.constraint import CheckedConstraint, Constraint
@@ -36,19 +40,24 @@ _NONE = -math.inf  # the log-probability that does not flow into a prefix
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Probabilities(Immutable, Mapping[Any, float]):
-    """The probabilities of the options after one row: a read-only mapping from each option to that under the constraint; they sum to 1.
+    """The probabilities of the options after one row: a read-only mapping from each option to that of its draw; they sum to 1.
 
     It compares with other mappings by value.
 
     Attributes:
         options: the texts, in the given order; of a field of JSON its values, in the order of their texts.
-        log_probabilities: for each option, the natural logarithm of its probability under the constraint.
+        log_probabilities: for each option, the natural logarithm of the probability with which it is drawn at temperature 1.
         log_shares: the same of the model's own probability, without the constraint.
+        log_conditional: the same of the model's own probability, conditioned on the options: the law of a choice with `exact=True`. None
+            for the shares divided by their sum.
+        log_prior: with `against`, the same of the probability of the option without the content of the prompt, else None.
     """
 
     options: tuple[Any, ...]
     log_probabilities: tuple[float, ...]
     log_shares: tuple[float, ...]
+    log_conditional: tuple[float, ...] | None = None
+    log_prior: tuple[float, ...] | None = None
 
     def __getitem__(self, option: Any) -> float:
         return self._by_option(self.log_probabilities)[option]
@@ -70,8 +79,25 @@ class Probabilities(Immutable, Mapping[Any, float]):
         return self._by_option(self.log_shares)
 
     @property
+    def conditional(self) -> dict[Any, float]:
+        """The model's own probability of each option, given that it writes one of them, as a new dict; they sum to 1.
+
+        It is what a choice with `exact=True` draws from, and a mask does not. Shares of zero alone have none: NaN for each.
+        """
+        logs = self.log_conditional
+        if logs is None:
+            total = reduce(sum_of_logs, self.log_shares, _NONE)
+            logs = tuple(log - total for log in self.log_shares)
+        return self._by_option(logs)
+
+    @property
+    def prior(self) -> dict[Any, float] | None:
+        """With `against`, the probability of each option without the content of the prompt, as a new dict; else None."""
+        return None if self.log_prior is None else self._by_option(self.log_prior)
+
+    @property
     def best(self) -> Any:
-        """The most probable option under the constraint; the first of equal ones."""
+        """The most probable option; the first of equal ones."""
         return max(self, key=self._by_option(self.log_probabilities).__getitem__)
 
     def _by_option(self, logs: Sequence[float]) -> dict[Any, float]:
@@ -79,7 +105,14 @@ class Probabilities(Immutable, Mapping[Any, float]):
 
 
 def option_probabilities(
-    maker: PieceMaker, options: Sequence[str], prompt: Any, *, spellings: Spellings, end: bool, max_prefixes: int
+    maker: PieceMaker,
+    options: Sequence[str],
+    prompt: Any,
+    *,
+    spellings: Spellings,
+    end: bool,
+    max_prefixes: int,
+    against: Any,
 ) -> Any:
     """Return `Probabilities` of the options of a choice for each row of a prompt, in the shape of the values of a call.
 
@@ -90,12 +123,74 @@ def option_probabilities(
     checked_bool(end, "end")
     check_int("max_prefixes", max_prefixes, 1)
     grid = open_prompt(maker.model, prompt, None, 0).rows
+    rows = [row for group in grid for row in group]
     texts = [option.encode() for option in options]
     given: dict[str, Any] = {"spellings": spellings, "end": end, "limit": max_prefixes}
     trees = [[Tree(maker, row, options, texts, **given) for row in group] for group in grid]
     _check_rows(maker, trees)
-    traverse(maker, [tree for group in trees for tree in group])
-    return squeezed([[tree.result() for tree in group] for group in trees])
+    whole = _spelled(maker, rows, against, ends=end, limit=max_prefixes)
+    walked = [
+        tree
+        for tree, law in zip([tree for group in trees for tree in group], whole, strict=True)
+        if law is None or not law.is_drawn or spellings == "all"
+    ]
+    traverse(maker, walked)
+    found = iter(whole)
+    return squeezed([[_result(tree, next(found), tree in walked) for tree in group] for group in trees])
+
+
+@dataclass(frozen=True, slots=True)
+class _Whole:
+    """The law of whole options after one row, with what a share has of it."""
+
+    law: OptionLaw
+    ends: tuple[float, ...]  # the log-probability of the end of text after each option, 0 where it is not asked for
+    is_drawn: bool  # whether the generator draws by this law
+    prior: tuple[float, ...] | None
+
+
+def _spelled(
+    maker: PieceMaker, rows: Sequence[StateRow], against: Any, *, ends: bool, limit: int
+) -> list[_Whole | None]:
+    """Return the law of whole options after each row; None where the tokenizer cannot spell one of them there."""
+    choice = cast("ExactChoice", maker.exact)
+    trees = [choice.tree(maker.model, row, ends=ends) for row in rows]
+    for tree in filter(None, trees):
+        if len(tree) > limit:
+            raise _too_many(limit, "Use ")
+    engine = maker.model.engine
+    prior = None if against is None else OptionPrior(choice, maker.model, against)
+    known = [tree for tree in trees if tree is not None]
+    deque(engine.items(score(maker.model, [*known, *(() if prior is None else prior.trees)])), maxlen=0)
+    for tree in known:
+        if tree.error is not None:
+            raise tree.error
+    laws = [OptionLaw(tree, choice.end) for tree in known]
+    logs = None if prior is None else prior.logs(laws)
+    if prior is not None:
+        prior.warn(laws)
+    return [None if tree is None else _whole(tree, choice, logs, ends=ends) for tree in trees]
+
+
+def _whole(tree: SpellingTree, choice: ExactChoice, prior: Sequence[float] | None, *, ends: bool) -> _Whole:
+    ended = tuple(tree.end_logprob(i) if ends else 0.0 for i in range(len(tree.spellings)))
+    is_drawn = choice.is_wanted or prior is not None
+    return _Whole(OptionLaw(tree, choice.end, prior=prior), ended, is_drawn, None if prior is None else tuple(prior))
+
+
+def _result(tree: Tree, whole: _Whole | None, is_walked: bool) -> Probabilities:
+    """Return the probabilities after one row: those of whole options as far as they are drawn by these, else those of the tree."""
+    found = tree.result()
+    if whole is None:
+        return found
+    shares = tuple(log + end for log, end in zip(whole.law.log_shares, whole.ends, strict=True))
+    return replace(
+        found,
+        log_probabilities=tuple(whole.law.log_probabilities) if whole.is_drawn else found.log_probabilities,
+        log_shares=found.log_shares if is_walked else shares,
+        log_conditional=tuple(whole.law.conditional),
+        log_prior=whole.prior,
+    )
 
 
 @dataclass(slots=True)
@@ -292,12 +387,15 @@ class Tree:
         """Count prefixes that are fed; raise `OptionError` if there are more than the limit."""
         self.num_left -= num_prefixes
         if self.num_left < 0:
-            advice = "" if self.is_canonical else "Use `spellings='canonical'`, or "
-            raise OptionError(
-                f"expected options with at most {self._limit:,} prefixes of spellings that need logits, as `max_prefixes`, got more. "
-                f"{advice or 'Use '}fewer or shorter options, or raise `max_prefixes`.",
-                "max_prefixes",
-            )
+            raise _too_many(self._limit, "Use " if self.is_canonical else "Use `spellings='canonical'`, or ")
+
+
+def _too_many(limit: int, advice: str) -> OptionError:
+    return OptionError(
+        f"expected options with at most {limit:,} prefixes of spellings that need logits, as `max_prefixes`, got more. {advice}fewer or "
+        "shorter options, or raise `max_prefixes`.",
+        "max_prefixes",
+    )
 
 
 def traverse(maker: PieceMaker, trees: Sequence[Tree]) -> None:

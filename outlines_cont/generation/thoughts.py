@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 from outlines_cont.engine.piece import Piece
 from outlines_cont.engine.row import Row, RowProgram
@@ -124,6 +124,16 @@ class OpenThinking:
         return encoded_after(token_ids, Tokens(rest, special=True), self.model.tokenizer)
 
 
+class TextRows(Protocol):
+    """The rows that choose one of some texts as a whole; see `choice_rows.ChoiceRows`."""
+
+    def prepare(self, row: Row) -> None:
+        """Take a row that was not submitted yet, and chooses where it begins."""
+
+    def program(self, *, ends_row: bool) -> RowProgram:
+        """Return the program of a row that chooses."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Answer:
     """An answer as a piece.
@@ -133,12 +143,14 @@ class Answer:
         choosing: the piece that chooses; None if there is no choice.
         choice: from the tokens of a row and the start of its piece, what it is, `"text"` or `"calls"`; None while that is open.
         guidance: the negative prompt of the answer, and the scale.
+        texts: for an answer that is one of some texts, chosen as a whole, the rows that choose; else None.
     """
 
     piece: Piece
     choosing: Piece | None = None
     choice: Callable[[Sequence[int], int], str | None] | None = None
     guidance: tuple[StateRow, float] | None = None
+    texts: TextRows | None = None
 
     @classmethod
     def choosing_by(cls, constraint: Any, piece: Piece, guidance: tuple[StateRow, float] | None) -> Answer:
@@ -152,8 +164,10 @@ class Answer:
             return self.piece
         return self.choosing
 
-    def program_of(self, first: Piece, *, ends_row: bool) -> HeadProgram | None:
-        """Return the program of a row that begins with `first`; None if that is the whole answer."""
+    def program_of(self, first: Piece, *, ends_row: bool) -> RowProgram | None:
+        """Return the program of a row that begins with `first`; None if that is the whole answer, drawn token by token."""
+        if self.texts is not None:
+            return self.texts.program(ends_row=ends_row)
         return HeadProgram(self, ends_row=ends_row) if first is self.choosing else None
 
 

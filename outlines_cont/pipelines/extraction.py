@@ -15,7 +15,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, BinaryIO
 
-from outlines_cont.generation.progress import Progress
+from outlines_cont.generation.tasks.progress import Progress
 from outlines_cont.pipelines.calibration import Calibration
 from outlines_cont.pipelines.columns import Shape
 from outlines_cont.pipelines.outcome import (

@@ -35,11 +35,11 @@ from outlines_cont.events.event import StreamOptions
 from outlines_cont.generation.call import Call
 from outlines_cont.generation.options import Options
 from outlines_cont.generation.piece_maker import PieceMaker
-from outlines_cont.generation.progress import OnProgress
 from outlines_cont.generation.prompt import Item
 from outlines_cont.generation.stream import RunEvents
+from outlines_cont.generation.tasks.progress import OnProgress
+from outlines_cont.generation.tasks.window import Room, Window
 from outlines_cont.generation.thinking import Thinking
-from outlines_cont.generation.window import Room, Window
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import MARKS, control_names_of, mapped_texts
 from outlines_cont.near_names import NearNames

@@ -81,4 +81,4 @@ class KeptOptions(StrictRecord):
     draft: Literal["own", "none", "lookup"] = "own"
     thinking: Literal["own", "none"] | ThinkingRecord = "own"
     reply: tuple[str | tuple[str, ...], Count | None] | None = None
-    lost: dict[Literal["policies", "draft", "thinking"], str] = {}
+    lost: dict[Literal["policies", "draft", "thinking", "against"], str] = {}

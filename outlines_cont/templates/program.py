@@ -337,6 +337,7 @@ class TemplateProgram:
         generator = piece.generator
         # Events and healing need the log-probabilities of forced tokens at the end, and negative prompts have rows of their own.
         is_special = piece.options.is_guided or piece.options.heal or _is_search(generator)
+        is_special = is_special or generator.chooses_exactly(piece.options)  # its texts are forks of the state
         is_plain = self._shown is None and not is_special
         stays = is_plain and not self._settings.is_single
         if not stays:
@@ -598,10 +599,12 @@ def _gen(
     return name, generator or generate.maker_of(given, force=force, end=end)
 
 
-def _choice(name: Any, options: Any, *, force: bool = True, end: EndMode = ENDS["choice"]) -> tuple[Any, _Made]:
+def _choice(
+    name: Any, options: Any, *, exact: bool | None = None, force: bool = True, end: EndMode | None = None
+) -> tuple[Any, _Made]:
     advice = f"Write [{options!r}] for a single option."
     check("options", options, not isinstance(options, str), "a list of options", advice)
-    return name, partial(generate.choice, options=list(options), force=force, end=end)
+    return name, partial(generate.choice, options=list(options), exact=exact, force=force, end=end)
 
 
 def _json(

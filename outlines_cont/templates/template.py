@@ -29,7 +29,7 @@ from outlines_cont.errors import (
     shortened,
 )
 from outlines_cont.events.event import StreamOptions
-from outlines_cont.generation.window import Room, Window
+from outlines_cont.generation.tasks.window import Room, Window
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.jinja_sandbox import TemplateBudget, usage
 from outlines_cont.models.tokenizer.special_names import control_names_of

@@ -38,7 +38,7 @@ def _generators(kind: str) -> dict[str, Any]:
     model = chat_model(kind)
     return {
         "text": generate.text(model),
-        "choice": generate.choice(model, _CHOICES),
+        "choice": generate.choice(model, _CHOICES, exact=False),
         "json": generate.json(
             model, {"type": "object", "properties": {"n": {"type": "integer", "minimum": 1, "maximum": 99}}, "required": ["n"]}
         ),

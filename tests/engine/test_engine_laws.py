@@ -55,7 +55,7 @@ def test_free_text_is_that_of_a_plain_loop_and_feeds_each_token_once(family: str
 def test_a_choice_without_forcing_is_greedy_over_the_tokens_that_some_option_allows(family: str, prompt: str, options: list[str]) -> None:
     model = random_model(family)
     accepted = [option.encode() for option in options]
-    state = continuous(generate.choice(model, options, force=False))(prompt)
+    state = continuous(generate.choice(model, options, exact=False, end="eos", force=False))(prompt)
     wanted = greedy_ids(
         model,
         _ids(model, prompt),
@@ -107,7 +107,7 @@ def test_the_same_seed_gives_the_same_tokens_whole_or_in_parts(family: str, prom
 @given(_FAMILY, _PROMPTS, _OPTIONS, st.text("abc é🙂", max_size=6))
 def test_a_chain_feeds_nothing_twice_and_older_states_stay_valid(family: str, prompt: str, options: list[str], added: str) -> None:
     model = random_model(family)
-    pick, write = continuous(generate.choice(model, options)), continuous(generate.text(model))
+    pick, write = continuous(generate.choice(model, options, exact=False, end="eos")), continuous(generate.text(model))
     first = pick(prompt)
     before = [(layer.keys.clone(), layer.values.clone()) for layer in first.kv_cache.layers] if first.kv_cache else []
     with model.meter() as meter:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from outlines_cont.engine.job import Step, Task
-from outlines_cont.generation.window import Room, Window
+from outlines_cont.generation.tasks.window import Room, Window
 
 
 class Count:

@@ -112,7 +112,7 @@ def test_shares_are_the_products_of_conditional_probabilities(prompt: str, end: 
 def test_laws_are_those_of_enumeration(options: list[str], end: bool, is_free: bool) -> None:
     model = random_model()
     logs, before = _plain(model), _prompt_ids(model, PROMPT)
-    choose = generate.choice(model, options, force=False, end="free" if is_free else "eos")
+    choose = generate.choice(model, options, exact=False, force=False, end="free" if is_free else "eos")
     found = choose.probabilities(PROMPT, spellings="all", end=end)
     assert _enumerated(logs, before, options, is_free=is_free) == pytest.approx(dict(found), rel=1e-6)
     tokens = model.tokenizer.token_bytes
@@ -133,15 +133,15 @@ def _chi_squared(counts: Counter[str], law: Mapping[str, float]) -> float:
 
 @pytest.mark.parametrize("num_draws", [1_000, pytest.param(20_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
 def test_draws_have_these_probabilities(num_draws: int) -> None:
-    choose = generate.choice(random_model(), OPTIONS, sampler=samplers.multinomial(num_draws))
+    choose = generate.choice(random_model(), OPTIONS, exact=False, end="eos", sampler=samplers.multinomial(num_draws))
     assert _chi_squared(Counter(choose(PROMPT, rng=3)), choose.probabilities(PROMPT)) < 1
 
 
 @pytest.mark.parametrize("num_draws", [1_000, pytest.param(20_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
 def test_draws_after_forced_text_have_these_probabilities(num_draws: int) -> None:
     model, options = random_model(), ["the red", "the green", "the no"]
-    laws = [generate.choice(model, options, force=force).probabilities("12>") for force in (True, False)]
-    draws = generate.choice(model, options, sampler=samplers.multinomial(num_draws))("12>", rng=3)
+    laws = [generate.choice(model, options, exact=False, force=force).probabilities("12>") for force in (True, False)]
+    draws = generate.choice(model, options, exact=False, sampler=samplers.multinomial(num_draws))("12>", rng=3)
     forced, sampled = (_chi_squared(Counter(draws), law) for law in laws)
     assert forced < 1 < sampled  # that `the ` is forced, not sampled, counts
 
@@ -185,7 +185,7 @@ def test_there_are_no_more_forwards_than_tokens_of_an_option() -> None:
 def test_more_prefixes_than_one_forward_takes_change_nothing() -> None:
     model = random_model()
     options = [a + b + c for a in "abcdefgh" for b in "xyzw" for c in "12"]
-    found = generate.choice(model, options, force=False).probabilities(PROMPT, spellings="all")
+    found = generate.choice(model, options, exact=False, end="eos", force=False).probabilities(PROMPT, spellings="all")
     assert _enumerated(_plain(model), _prompt_ids(model, PROMPT), options) == pytest.approx(dict(found), rel=1e-6)
 
 
@@ -213,7 +213,7 @@ def test_a_chat_has_probabilities_of_its_next_reply() -> None:
 def test_a_recurrent_model_has_them_too() -> None:
     model = models.from_transformers(recurrent_network(), FakeTokenizer())
     options = ["ab", "abc", "ba"]
-    found = generate.choice(model, options, force=False).probabilities(PROMPT)
+    found = generate.choice(model, options, exact=False, end="eos", force=False).probabilities(PROMPT)
     assert _enumerated(_plain(model), _prompt_ids(model, PROMPT), options) == pytest.approx(dict(found), rel=1e-6)
 
 

@@ -55,8 +55,9 @@ streams              <- engine.drawing models.tokenizer policies sampling text_s
 conversation         <- engine engine.drawing fsm fsm.expression kv models policies samplers sampling state
 events               <- samplers sampling
 chats                <- events fsm fsm.schema fsm.tokens models.tokenizer state
+generation.tasks     <- engine
 generation           <- chats drafts engine events fsm fsm.automaton fsm.lark fsm.schema fsm.schema.scalars fsm.tokens
-                        models.tokenizer policies samplers sampling state streams
+                        generation.tasks models.tokenizer policies samplers sampling state streams
 generate             <- drafts events fsm fsm.automaton fsm.expression fsm.schema generation policies samplers
                         sampling state
 continuation         <- events generate generation sampling state
@@ -67,13 +68,15 @@ adapters             <- chat chats engine.drawing events fsm fsm.automaton fsm.s
 programs             <- engine policies sampling state
 control              <- engine fsm generate generation models.tokenizer policies programs samplers sampling
                         state
-pipelines            <- chat engine events fsm fsm.tokens generate generation models.tokenizer samplers sampling state
+pipelines            <- chat engine events fsm fsm.tokens generate generation generation.tasks models.tokenizer samplers
+                        sampling state
 batches              <- pipelines
-templates            <- engine events fsm generate generation models.tokenizer policies samplers sampling state
+templates            <- engine events fsm generate generation generation.tasks models.tokenizer policies samplers
+                        sampling state
 serve.protocols      <- chats engine events fsm state
 serve                <- chat chats engine events fsm fsm.terms generate generation inspector models policies
                         samplers serve.protocols state
-cli                  <- batches chat continuation fsm fsm.automaton generate generation models outlines_cont
+cli                  <- batches chat continuation fsm fsm.automaton generate generation generation.tasks models outlines_cont
                         pipelines samplers sampling serve state templates
 """
 

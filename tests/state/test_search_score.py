@@ -51,7 +51,8 @@ def _spelled(model: HuggingFaceModel, before: tuple[int, ...], options: list[str
 def test_as_many_beams_as_hypotheses_are_brute_force_over_the_whole_chain(prompt: str, between: str) -> None:
     model = random_model()
     first, second = (
-        continuous(generate.choice(model, options, sampler=samplers.beam_search(200), force=False)) for options in (_FIRST, _SECOND)
+        continuous(generate.choice(model, options, sampler=samplers.beam_search(200), end="eos", force=False))
+        for options in (_FIRST, _SECOND)
     )
     wanted: dict[tuple[str, str], float] = {}
     begun = tuple(model.tokenizer.encode(prompt, add_special_tokens=True))

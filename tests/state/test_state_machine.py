@@ -50,7 +50,7 @@ class States(RuleBasedStateMachine):
         self.model.prefix_cache.min_tokens = 2
         self.encode = tokenizer.encode_inside
         self.write = continuous(generate.text(self.model))
-        self.choice = continuous(generate.choice(self.model, ["the", "then", "name"]))
+        self.choice = continuous(generate.choice(self.model, ["the", "then", "name"], end="eos"))
         self.slots: list[tuple[SequenceState, Rows]] = []
         for slot, text in enumerate(["the name", "a", "of", "yes no", "red", "日本"]):
             self.slots.append(self._written(text, [Account().given(tokenizer.encode(text, add_special_tokens=True))], 1 + slot % 2))

@@ -72,9 +72,9 @@ def _after(state: SequenceState, account: Account, name: str, value: Any, folder
     elif name == "stop":
         state = continuous(generate.text(model, sampler=drawing))(state, max_tokens=5, stop_at=value)
     elif name == "choose":
-        state = continuous(generate.choice(model, ["yes", "red rose", "y"]))(state)
+        state = continuous(generate.choice(model, ["yes", "red rose", "y"], end="eos"))(state)
     elif name == "resume":
-        choose = continuous(generate.choice(model, ["yes", "red rose", "y"], force=False))
+        choose = continuous(generate.choice(model, ["yes", "red rose", "y"], exact=False, end="eos", force=False))
         cut = choose(state, max_tokens=value)
         state = choose.resume(cut)
         if _row(cut).finish_reason == "length":  # else nothing is written any more

@@ -283,7 +283,7 @@ def test_log_probabilities_that_a_failed_span_left_unknown_are_never_zero(count:
         return {101: math.nan} if ids[-1] == 100 else {100: 5.0}  # "a" is 100
 
     model = scripted_model(script)
-    before = ">{{ choice('k', ['ab', 'c']) }}"
+    before = ">{{ choice('k', ['ab', 'c'], exact=false) }}"
     state = _left(model, before + "{{ gen('x', max_tokens=3) }}", lambda program: "k" in program.captures)
     template = Template(before + "{{ gen('x', max_tokens=3, policies=[failing]) }}")
     result = template.run(model, [{"failing": _Failing(count)}])[0]
@@ -295,7 +295,7 @@ def test_log_probabilities_that_a_failed_span_left_unknown_are_never_zero(count:
                 getattr(found, read)
 
 
-_TWO = ">{{ choice('k', ['ab', 'cd']) }}-{{ gen('x', regex='[ab]{3}') }}"
+_TWO = ">{{ choice('k', ['ab', 'cd'], exact=false) }}-{{ gen('x', regex='[ab]{3}') }}"
 
 
 class _Interrupt(BaseException):
