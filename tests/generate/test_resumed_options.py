@@ -268,10 +268,12 @@ def test_every_option_is_kept_but_the_limit_and_the_report() -> None:
     given: dict[str, Any] = {
         "max_tokens": 3, "min_tokens": 1, "stop_at": ["a"], "keep_stop": True, "stop_in_prompt": True, "stop_token_ids": [1],
         "policies": [BANS[1]], "heal": True, "guidance": Guidance("a", 2), "on_progress": print, "draft": None, "thinking": False,
+        "against": ["?"],
     }  # fmt: skip
     assert {*given} == {*Options.of({}).__dataclass_fields__} - {"given", "reply"}
     kept = Options.of(given).kept().kept_options()
-    assert {*kept.model_dump(exclude_defaults=True)} == {*given} - {"max_tokens", "on_progress", "heal"}
+    assert {*kept.model_dump(exclude_defaults=True)} == {*given, "lost"} - {"max_tokens", "on_progress", "heal", "against"}
+    assert kept.lost.keys() == {"against"}, "it is in no file, and named where the piece is resumed"
     assert Options.of({}).kept().kept_options() == KeptOptions()
 
 
