@@ -21,8 +21,8 @@ class LexemeProduct:
 
     Attributes:
         token_ids: the tokens that end inside.
-        leaving: the nodes after a text of the term with a byte that does not continue it, and `staying`: with one that may.
         continuing: the bytes that may continue the term after a text of it.
+        bytes: the bytes with which some token leaves it.
 
     Cost: 0.1 to 4 ms for 131,072 tokens.
     """
@@ -63,26 +63,26 @@ class LexemeProduct:
             is_inside = np.zeros(len(trie), bool)
             is_inside[np.concatenate(inside)] = True
             goes_on = is_inside[children]
-        self.leaving, self.staying = children[~goes_on], children[goes_on]
-        self._trie = trie
-        self._known: dict[int, list[tuple[int, _Nodes]]] = {}
+        self._trie, self._leaving, self._staying = trie, children[~goes_on], children[goes_on]
+        self._by_byte: dict[int, _Nodes] = {}
+        self.bytes = _bytes_of(trie, self._leaving) | (self.continuing & _bytes_of(trie, self._staying))
 
     @property
     def nbytes(self) -> int:
         """The memory in bytes, with some of what is kept of it."""
-        return 2_000 + self.token_ids.nbytes + 2 * (self.leaving.nbytes + self.staying.nbytes)
+        return 2_000 + self.token_ids.nbytes + 2 * (self._leaving.nbytes + self._staying.nbytes)
 
-    def exits(self, mask: int) -> list[tuple[int, _Nodes]]:
-        """The bytes of a mask with which some token leaves, each with the nodes that are reached with it."""
-        known = self._known.get(mask)
+    def exits(self, byte: int) -> _Nodes:
+        """The nodes that are reached with a byte after a text of the term. Cost: a pass over all such nodes, once for a byte."""
+        known = self._by_byte.get(byte)
         if known is None:
-            steps = self.leaving
-            if mask & self.continuing:
-                steps = np.concatenate([steps, self.staying])
-            found = self._trie.byte[steps]
-            present = np.flatnonzero(np.bincount(found, minlength=256)).tolist()
-            known = [(byte, steps[found == byte]) for byte in present if mask >> byte & 1]
-            if len(self._known) > 64:
-                self._known.clear()
-            self._known[mask] = known
+            steps = self._leaving
+            if self.continuing >> byte & 1:
+                steps = np.concatenate([steps, self._staying])
+            known = self._by_byte[byte] = steps[self._trie.byte[steps] == byte]
         return known
+
+
+def _bytes_of(trie: Trie, nodes: _Nodes) -> int:
+    present = np.flatnonzero(np.bincount(trie.byte[nodes], minlength=256)).tolist()
+    return sum(1 << byte for byte in present)

@@ -20,6 +20,7 @@ from fsm.terms.derivative import Derivatives
 from fsm.terms.node import Kind, Node
 from fsm.terms.rule import Rules
 from fsm.tokens import stack_walk
+from fsm.tokens.stacks import reading
 from fsm.tokens.stack_walk import StackWalk
 from tests.vocabularies import Tokens
 
@@ -79,7 +80,7 @@ def check(token_fsm: TokenFSM, text: bytes, seed: int) -> None:
 def test_masks_are_those_of_the_plain_walk(name: str, lexer: Lexer, pieces: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     text, written = TEXTS[name]
     token_fsm = TokenFSM(grammar(text, lexer=lexer, limits=Limits(max_work=10**6)), pieces)
-    monkeypatch.setattr(stack_walk, "MIN_PRODUCT_TEXTS", 8)
+    monkeypatch.setattr(reading, "MIN_PRODUCT_TEXTS", 8)
     monkeypatch.setattr(stack_walk, "MAX_PLACES", 3)
     check(token_fsm, written.encode()[: 9 if name != "doubling" else 3], seed=len(name))
 
