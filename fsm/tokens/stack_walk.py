@@ -41,8 +41,7 @@ class _Leaving:
 
     def __init__(self, product: LexemeProduct, excluded: set[int], vocabulary: Tokens) -> None:
         self._product, self._excluded, self._vocabulary = product, excluded, vocabulary
-        self.inside = bitmask.from_ids(product.token_ids, vocabulary.num_words)
-        self.bytes = product.bytes
+        self.inside = product.inside
         self._places: dict[int, list[int]] = {}
         self._many: dict[int, tuple[Trie, NDArray[np.int32], NDArray[np.int32]] | None] = {}
 
@@ -165,7 +164,7 @@ class StackWalk:
     def _leave(self, readings: Readings, walk: Walk, leaving: _Leaving, stack: int, words: NDArray[np.int32]) -> None:
         """Go on where tokens leave a head that may begin with many bytes; those that leave it with one byte at many nodes are added at once."""
         levels = self._stacks.levels(stack).levels
-        for byte in bytes_in(_covered(levels) & leaving.bytes):
+        for byte in bytes_in(_covered(levels)):
             many = leaving.many(byte)
             if many is None:
                 walk.enter_with(byte, leaving.places(byte), levels)

@@ -55,9 +55,14 @@ class Factor(NamedTuple):
 
 
 class Atom(NamedTuple):
-    """How what is left of a head begins: by few bytes, or with transitions by masks of many; the other one is empty."""
+    """How what is left of a head begins.
 
-    moves: dict[int, Node]
+    Attributes:
+        moves: what is left of it after a byte; for one that may begin with many bytes those that were looked for, None where it has none.
+        arcs: the transitions of one that may begin with many bytes, else none.
+    """
+
+    moves: dict[int, Node | None]
     arcs: tuple[tuple[int, Node], ...]
 
 

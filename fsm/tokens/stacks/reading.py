@@ -103,7 +103,7 @@ class Readings:
 
     def walk(self, stack: int) -> Walk:
         """A walk of the trie with a stack from the root on; see `finish`."""
-        walk = Walk(self, (Trie.root, EPSILON))
+        walk = Walk(self, (EPSILON, Trie.root))
         walk.enter(self.ends((Trie.root,)), EMPTY, stack)
         return walk
 
@@ -160,11 +160,13 @@ class Readings:
                 continue
             if term.nullable:
                 ends.append(node)
-            for byte, (child, labels, below) in trie.branches(node).items():
-                target = atom.moves.get(byte)
-                if target is None:
-                    target = next((target for mask, target in atom.arcs if mask >> byte & 1), None)
-                if target is not None:
+            moves, arcs = atom
+            for child, byte in trie.children(node):
+                target = moves.get(byte, EMPTY)
+                if target is EMPTY and arcs:
+                    target = moves[byte] = next((target for mask, target in arcs if mask >> byte & 1), None)
+                if target is not EMPTY and target is not None:
+                    labels, below = trie.texts_at(child)
                     found += labels
                     if below:
                         waiting.append((child, target))

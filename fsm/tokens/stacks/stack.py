@@ -54,6 +54,7 @@ class Stacks:
         self._conditions: dict[int, Masks] = {}
         self._followed: dict[tuple[Masks, int], bool] = {}
         self._levels: dict[int, Levels] = {}
+        self._begins: dict[int, tuple[Node, int, list[Node]]] = {}
         self._closed: dict[int, int] = {}
 
     def __len__(self) -> int:
@@ -269,13 +270,22 @@ class Stacks:
             if here in self._unions:
                 waiting += [(member, other) for member in self._unions[here]]
                 continue
-            term, below = guarded(self._tops[here], other), self._lower[here]
-            mask = self._automaton.derivatives.first_bytes(term)
+            below = self._lower[here]
+            term, mask, ends = self._begun(self._tops[here], other)
             if mask:
                 levels.append(Level(mask, term, below))
-            if term.nullable:
-                waiting += [(below, one) for one in self._factors.factor(term).ends]
+            waiting += [(below, one) for one in ends]
         return Levels(levels, [*rivals])
+
+    def _begun(self, factor: Node, rival: Node) -> tuple[Node, int, list[Node]]:
+        """A factor beside a rival, the bytes with which it may begin, and the rivals with which it may be empty."""
+        key = rival.serial << 32 | factor.serial
+        known = self._begins.get(key)
+        if known is None:
+            term = guarded(factor, rival)
+            ends = self._factors.factor(term).ends if term.nullable else []
+            known = self._begins[key] = term, self._automaton.derivatives.first_bytes(term), ends
+        return known
 
 
 def _is_divided(term: Node) -> bool:
