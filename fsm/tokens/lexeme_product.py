@@ -22,6 +22,7 @@ class LexemeProduct:
 
     Attributes:
         inside: the packed mask of the tokens that end inside; read-only.
+        bytes: those with which tokens leave the term or go on in it, after a text of it, as a 256-bit mask.
 
     Cost: 0.1 to 8 ms for 131,072 tokens.
     """
@@ -42,10 +43,14 @@ class LexemeProduct:
         inside.append(np.array([child for child, _ in rest], np.int32))
         ends.append(np.array([child for child, state in rest if automaton.is_accepting(state)], np.int32))
         self._trie, self._ends, self._marks = trie, np.concatenate(ends), np.empty(0, np.uint8)
-        if len(self._ends) >= MIN_MARKED:
+        if len(self._ends) < MIN_MARKED:
+            after = trie.byte[trie.children_of(self._ends)[0]]
+        else:
             is_end = np.zeros(len(trie), bool)
             is_end[self._ends] = True
             self._marks = np.packbits(is_end, bitorder="little")
+            after = trie.byte[1:][is_end[trie.parent[1:]]]
+        self.bytes = sum(1 << byte for byte in np.flatnonzero(np.bincount(after, minlength=256)).tolist())
         self.inside = _texts_at(trie, np.concatenate(inside))
         self.inside.setflags(write=False)
         self._exits: dict[int, _Nodes] = {}

@@ -7,7 +7,7 @@ A walk with sets of alternatives has a state, with all its transitions, for each
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,7 +22,7 @@ from fsm.terms.node import EMPTY, EPSILON, Kind, Node
 from fsm.tokens.lexeme_product import LexemeProduct
 from fsm.tokens.stacks.factor import Factors, Head, guarded
 from fsm.tokens.stacks.reading import Readings, Walk
-from fsm.tokens.stacks.stack import DEAD, END, Level, Stacks
+from fsm.tokens.stacks.stack import DEAD, END, Stacks
 from fsm.tokens.trie import Trie
 from fsm.tokens.walk import Exits
 
@@ -31,6 +31,18 @@ MAX_READINGS = 100_000  # of terms at nodes of the trie, likewise
 MAX_PLACES = 64  # where a product may be left with one byte, before its rests are walked once for all of them
 MAX_LEAVING = 200  # products with what leaves them that are kept, 20 to 100 kilobytes each
 _FINITE = frozenset({Kind.EPSILON, Kind.LITERAL, Kind.BYTES, Kind.WORDS, Kind.CONCAT, Kind.ALTERNATION})
+
+
+_Many = tuple[Trie, NDArray[np.int32], NDArray[np.int32]]
+"""A trie of what tokens go on with, these tokens, and for each the number of its text in that trie."""
+
+
+class _Exit(NamedTuple):
+    """A byte with which a product is left, the nodes before it, and where these are many the texts from the byte on."""
+
+    byte: int
+    places: list[int]
+    many: _Many | None
 
 
 class _Leaving:
@@ -42,31 +54,33 @@ class _Leaving:
     def __init__(self, product: LexemeProduct, excluded: set[int], vocabulary: Tokens) -> None:
         self._product, self._excluded, self._vocabulary = product, excluded, vocabulary
         self.inside = product.inside
-        self._places: dict[int, list[int]] = {}
-        self._many: dict[int, tuple[Trie, NDArray[np.int32], NDArray[np.int32]] | None] = {}
+        self._by_byte: dict[int, _Exit] = {}
+        self._by_mask: dict[int, list[_Exit]] = {}
 
-    def places(self, byte: int) -> list[int]:
-        """The nodes before a byte with which it is left."""
-        known = self._places.get(byte)
+    def exits(self, mask: int) -> list[_Exit]:
+        """Where it is left by the bytes of a mask."""
+        known = self._by_mask.get(mask)
         if known is None:
-            steps = self._product.exits(byte)
-            found = dict.fromkeys(self._vocabulary.trie.parent[steps].tolist())
-            known = self._places[byte] = [node for node in found if node not in self._excluded]
+            found = (self._exit(byte) for byte in bytes_in(mask & self._product.bytes))
+            known = self._by_mask[mask] = [exit for exit in found if exit.places]
         return known
 
-    def many(self, byte: int) -> tuple[Trie, NDArray[np.int32], NDArray[np.int32]] | None:
-        """The same where these are many: the trie of what tokens go on with, the tokens, and for each the number of its text in that trie."""
-        if byte not in self._many:
-            self._many[byte] = self._find_many(byte) if len(self.places(byte)) > MAX_PLACES else None
-        return self._many[byte]
+    def _exit(self, byte: int) -> _Exit:
+        known = self._by_byte.get(byte)
+        if known is None:
+            parents = self._vocabulary.trie.parent[self._product.exits(byte)].tolist()
+            places = [node for node in dict.fromkeys(parents) if node not in self._excluded]
+            many = self._find_many(byte) if len(places) > MAX_PLACES else None
+            known = self._by_byte[byte] = _Exit(byte, places, many)
+        return known
 
-    def _find_many(self, byte: int) -> tuple[Trie, NDArray[np.int32], NDArray[np.int32]] | None:
+    def _find_many(self, byte: int) -> _Many | None:
         trie, exits = self._vocabulary.trie, self._vocabulary.exits(byte, True)
         if exits is None:
             return None
-        steps = self._product.exits(byte)
         is_left = np.ones(len(trie), bool)
         is_left[list(self._excluded)] = False
+        steps = self._product.exits(byte)
         is_exit = np.zeros(len(trie), bool)
         is_exit[steps] = is_left[trie.parent[steps]]
         chosen = np.flatnonzero(is_exit[exits.nodes][exits.which])
@@ -163,14 +177,15 @@ class StackWalk:
 
     def _leave(self, readings: Readings, walk: Walk, leaving: _Leaving, stack: int, words: NDArray[np.int32]) -> None:
         """Go on where tokens leave a head that may begin with many bytes; those that leave it with one byte at many nodes are added at once."""
-        levels = self._stacks.levels(stack).levels
-        for byte in bytes_in(_covered(levels)):
-            many = leaving.many(byte)
-            if many is None:
-                walk.enter_with(byte, leaving.places(byte), levels)
-            else:
-                trie, token_ids, texts = many
-                bitmask.add_ids(words, token_ids[self._rests_after(byte, stack, trie)[texts]])
+        done = set[int]()
+        for level in self._stacks.levels(stack).levels:
+            for byte, places, many in leaving.exits(level.mask):
+                if many is None:
+                    walk.enter_level(places, level)
+                elif byte not in done:
+                    done.add(byte)
+                    trie, token_ids, texts = many
+                    bitmask.add_ids(words, token_ids[self._rests_after(byte, stack, trie)[texts]])
 
     def _left(self, term: Node, node: int) -> _Leaving:
         """Where tokens leave a head that may begin with many bytes."""
@@ -227,13 +242,6 @@ class StackWalk:
                 self._rests.clear()
             self._rests[byte, stack] = known
         return known
-
-
-def _covered(levels: list[Level]) -> int:
-    found = 0
-    for level in levels:
-        found |= level.mask
-    return found
 
 
 def _is_finite(term: Node) -> bool:

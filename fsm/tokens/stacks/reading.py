@@ -309,11 +309,10 @@ class Walk:
         for one in rivals:
             self._exits.update(((one, node), own) for node, own in ends)
 
-    def enter_with(self, byte: int, places: Sequence[int], levels: Sequence[Level]) -> None:
-        """Begin to read a stack with one byte, at nodes from which it leads on."""
-        for mask, term, below in levels:
-            if mask >> byte & 1:
-                self._waiting += [(node, term, below) for node in places]
+    def enter_level(self, places: Sequence[int], level: Level) -> None:
+        """Begin to read a level of a stack at nodes from which one of its bytes leads on."""
+        _, term, below = level
+        self._waiting += [(node, term, below) for node in places]
 
     def move(self, child: int, labels: Sequence[int], has_more: bool, target: Node, rival: Node, stack: int) -> None:
         """Read what is left of a head, and of its rival, after a byte: `labels` end there, and `has_more` says that others go on."""
