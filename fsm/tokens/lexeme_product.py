@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from fsm import bitmask
 from fsm.automaton.lazy_dfa import DEAD, Automaton
 from fsm.terms.node import Node
-from fsm.tokens.trie import Trie
 from fsm.tokens.walk import finish, sweep
+from fsm.trie import Trie
 
 MIN_MARKED = 3_000  # nodes; with more, an array of marks for all nodes costs less than a search
 _Nodes = NDArray[np.int32]
@@ -71,10 +71,12 @@ class LexemeProduct:
         trie = self._trie
         if not len(self._marks):
             children, _ = trie.children_of(self._ends)
-            return children[trie.byte[children] == byte]
+            found: _Nodes = children[trie.byte[children] == byte]
+            return found
         children = trie.nodes_with((byte,))
         parents = trie.parent[children]
-        return children[(self._marks[parents >> 3] >> (parents & 7) & 1).astype(bool)]
+        found = children[(self._marks[parents >> 3] >> (parents & 7) & 1).astype(bool)]
+        return found
 
 
 def _accepting(automaton: Automaton, known: NDArray[np.bool_]) -> NDArray[np.bool_]:

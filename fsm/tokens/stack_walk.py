@@ -1,6 +1,6 @@
-"""`StackWalk`: the masks of context-free grammars by a walk of the token trie with a pushdown automaton, whose stacks and what they read are
-kept from one walk to the next (`stacks`). Loops over many characters, such as names, are products of a small DFA and the trie, shared by all
-constraints (`LexemeProduct`).
+"""`StackWalk`: the masks of context-free grammars by a walk of the token trie with a pushdown automaton, whose stacks, and what they read,
+are kept from one walk to the next (`stacks`). Loops over many characters, such as names, are products of a small DFA and the trie, which
+all constraints share (`LexemeProduct`).
 
 A walk with sets of alternatives has a state, with all its transitions, for each set of stacks, of which an operator grammar has thousands.
 """
@@ -23,8 +23,8 @@ from fsm.tokens.lexeme_product import LexemeProduct
 from fsm.tokens.stacks.factor import Factors, Head, guarded
 from fsm.tokens.stacks.reading import Readings, Walk
 from fsm.tokens.stacks.stack import DEAD, END, Stacks
-from fsm.tokens.trie import Trie
 from fsm.tokens.walk import Exits
+from fsm.trie import Trie
 
 MAX_STACKS = 40_000  # beyond them all are forgotten before the next walk
 MAX_READINGS = 100_000  # of terms at nodes of the trie, likewise
@@ -46,7 +46,7 @@ class _Exit(NamedTuple):
 
 
 class _Leaving:
-    """The product of a term and the tokens below a node: those that end inside, and where the others leave it, by the byte with which they do.
+    """The product of a term and the tokens below a node: those that end inside, and where the others leave it, by the next byte.
 
     Texts that a term excludes, such as keywords among names, are nodes at which it is not left: it has the product of all names.
     """
@@ -148,7 +148,8 @@ class StackWalk:
         readings.finish(walk)
         while walk.late:
             late, walk.late = walk.late, {}
-            for node, what, after in late:
+            for node, number, after in late:
+                what = readings.late[number]
                 if isinstance(what, Head):
                     self._read_opaque(readings, walk, node, what, after)
                 else:
@@ -176,10 +177,10 @@ class StackWalk:
                     walk.move(child, labels, below_child > 0, EPSILON, EMPTY, stack)
 
     def _leave(self, readings: Readings, walk: Walk, leaving: _Leaving, stack: int, words: NDArray[np.int32]) -> None:
-        """Go on where tokens leave a head that may begin with many bytes; those that leave it with one byte at many nodes are added at once."""
+        """Go on where tokens leave a head that may begin with many bytes, and add those that leave it with one byte at many nodes."""
         done = set[int]()
-        for level in self._stacks.levels(stack).levels:
-            for byte, places, many in leaving.exits(level.mask):
+        for level in self._stacks.levels(stack)[0]:
+            for byte, places, many in leaving.exits(level[0]):
                 if many is None:
                     walk.enter_level(places, level)
                 elif byte not in done:

@@ -20,8 +20,8 @@ from fsm.terms.derivative import Derivatives
 from fsm.terms.node import Kind, Node
 from fsm.terms.rule import Rules
 from fsm.tokens import stack_walk
-from fsm.tokens.stacks import reading
 from fsm.tokens.stack_walk import StackWalk
+from fsm.tokens.stacks import reading
 from tests.vocabularies import Tokens
 
 OPERATORS = ["||", "&&", "|", "^", "&", "==", "!=", "<", ">", "<<", ">>", "+", "-", "*", "/", "%", "**", "@"]

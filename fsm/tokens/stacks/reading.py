@@ -1,10 +1,10 @@
 """`Readings`: what terms read from the nodes of a trie on. Stacks are followed one by one, and only by bytes that texts of the trie have;
 what a stack leaves is tested for a text when it is made, so a text is allowed as soon as one stack survives it.
 
-A stack is new since its lower part is, while few terms are ever on top. So what a term reads from a node on is found once (`Reading`), above
-a hole in place of what is below: the texts that end inside, those that are allowed if what is below may follow, and the nodes where the term
-ends and what is below begins. A `Walk` puts these together: for one stack, or for the readings of larger terms, which need those of
-smaller ones at deeper nodes.
+A stack is new since its lower part is, while few terms are ever on top. So what a term reads from a node on is found once (`Reading`),
+above a hole in place of what is below: the texts that end inside, those that are allowed if what is below may follow, and the nodes where
+the term ends and what is below begins. A `Walk` puts these together: for one stack, or for the readings of larger terms, which need those
+of smaller ones at deeper nodes.
 
 Heads that may begin with many bytes, at nodes with many texts, are left to the caller, once it is known what follows them (`Late`).
 """
@@ -22,7 +22,7 @@ from fsm.terms.free_text import ANY_TEXT
 from fsm.terms.node import EMPTY, EPSILON, Kind, Node
 from fsm.tokens.stacks.factor import Factors, Head
 from fsm.tokens.stacks.stack import DEAD, HOLE, Level, Stacks
-from fsm.tokens.trie import Trie
+from fsm.trie import Trie
 
 MAX_VISITS = 60_000  # of places in one walk; one that takes more is given up
 MIN_PRODUCT_TEXTS = (
@@ -31,26 +31,25 @@ MIN_PRODUCT_TEXTS = (
 _VISITS_PER_WORK = 4
 _COUNTED = 256 * _VISITS_PER_WORK  # visits are counted in parcels
 
-Ends = Sequence[tuple[int, int]]
+Ends = tuple[tuple[int, int], ...]
 """Nodes of a trie, each with the mask of the bytes that lead on from it."""
-Late = tuple[int, Node | Head, int]
-"""A node of a trie, what is read there, and the stack after it; of a head that depends on all that follows, the stack below its factor."""
+Late = tuple[int, int, int]
+"""A node of a trie, the number of what is read there, and the stack after it, or below it for a head that depends on what follows."""
+Reading = tuple[
+    tuple[int, ...], tuple[tuple[int, tuple[int, ...]], ...], tuple[tuple[int, int, Ends], ...], tuple[Late, ...]
+]
+"""What a term reads from a node of a trie on, whatever is below it on the stack:
 
+- the texts after which every stack is alive;
+- stacks above the hole, which must have a text together with what is below, each with the texts that leave it;
+- numbers of rivals, with the bytes that lead on from any of the nodes at which the term may end beside them, and these nodes;
+- what the caller reads when it knows the stack below.
 
-class Reading(NamedTuple):
-    """What a term reads from a node of a trie on, whatever is below it on the stack.
-
-    Attributes:
-        found: the texts after which every stack is alive.
-        conditional: stacks above the hole, which must have a text together with what is below, and the texts that leave them.
-        exits: rivals, with the nodes at which the term may end beside them, and the bytes that lead on from any of these.
-        late: what the caller reads when it knows the stack below.
-    """
-
-    found: tuple[int, ...]
-    conditional: tuple[tuple[int, tuple[int, ...]], ...]
-    exits: tuple[tuple[Node, int, Ends], ...]
-    late: tuple[Late, ...]
+These are plain tuples of numbers, as no collector of cycles visits them.
+"""
+_AtomReading = tuple[tuple[int, ...], Ends, tuple[tuple[int, int], ...]]
+"""What is left of a head reads: the texts that end inside, the nodes where it may end, and those where it may begin with many bytes, each
+with the number of what is read there."""
 
 
 class _Start(NamedTuple):
@@ -60,21 +59,13 @@ class _Start(NamedTuple):
         moves: by byte, what is left of a head, what is left of its rival (EMPTY: none), and the stack after both.
         wide: heads that may begin with many bytes, the transitions of each, and the stack after it.
         opaque: heads that depend on all that follows.
-        calls: stacks that may be in its place, and their rivals.
+        calls: stacks that may be in its place, and the numbers of their rivals.
     """
 
     moves: dict[int, list[tuple[Node, Node, int]]]
     wide: list[tuple[Node, Arcs, int]]
     opaque: list[Head]
-    calls: list[tuple[int, Node]]
-
-
-class _AtomReading(NamedTuple):
-    """What is left of a head reads: the texts that end inside, the nodes where it may end, and those where it may begin with many bytes."""
-
-    found: tuple[int, ...]
-    ends: Ends
-    wide: tuple[tuple[int, Node], ...]
+    calls: list[tuple[int, int]]
 
 
 class Readings:
@@ -85,6 +76,9 @@ class Readings:
         derivatives: of its terms.
         trie: the texts.
         has_products: whether heads that may begin with many bytes are left to the caller at nodes with many texts.
+
+    Attributes:
+        late: by number, heads that are left to the caller: those that may begin with many bytes, and those that depend on what follows.
     """
 
     def __init__(
@@ -92,8 +86,9 @@ class Readings:
     ) -> None:
         self.stacks, self.trie, self.has_products = stacks, trie, has_products
         self._factors, self._derivatives = factors, derivatives
-        # Keys are numbers of terms that the factors keep.
-        self._known: dict[int, Reading] = {}
+        self.late: list[Node | Head] = []
+        self._late_numbers: dict[Node | Head, int] = {}
+        self._known: dict[int, Reading] = {}  # by the number of a term and a node
         self._atoms: dict[int, _AtomReading] = {}
         self._starts: dict[Node, _Start] = {}
         self._masks: dict[int, int] = {}
@@ -103,22 +98,24 @@ class Readings:
 
     def walk(self, stack: int) -> Walk:
         """A walk of the trie with a stack from the root on; see `finish`."""
-        walk = Walk(self, (EPSILON, Trie.root))
-        walk.enter(self.ends((Trie.root,)), EMPTY, stack)
+        walk = Walk(self, 0)
+        walk.enter(self.ends((Trie.root,)), 0, stack)
         return walk
 
     def finish(self, walk: Walk) -> None:
-        """Go on with a walk until nothing waits, and make the readings that it needs. Cost: 5 us for each place of the trie and stack there."""
+        """Go on with a walk until nothing waits, and make the readings that it needs.
+
+        Cost: 5 us for each place of the trie and stack there.
+        """
         walks = [walk]
         while walks:
             missing = walks[-1].run(self._known)
             if missing is not None:
-                walks.append(self._begun(*missing))
+                walks.append(self._begun(missing))
                 continue
             done = walks.pop()
             if walks:
-                term, node = done.of
-                self._known[term.serial << 32 | node] = done.reading()
+                self._known[done.of] = done.reading()
 
     def ends(self, nodes: Iterable[int]) -> Ends:
         """Nodes with the bytes that lead on from them; those without any are left out."""
@@ -129,7 +126,7 @@ class Readings:
                 mask = masks[node] = self.trie.branch_mask(node)
             if mask:
                 found.append((node, mask))
-        return found
+        return tuple(found)
 
     def is_late(self, node: int, term: Node) -> bool:
         """True where a head that may begin with many bytes is left to the caller; a byte is one step."""
@@ -144,7 +141,7 @@ class Readings:
         return known
 
     def _read_atom(self, term: Node, node: int) -> _AtomReading:
-        trie, found, ends, wide = self.trie, list[int](), list[int](), list[tuple[int, Node]]()
+        trie, found, ends, wide = self.trie, list[int](), list[int](), list[tuple[int, int]]()
         waiting = [(node, term)]
         while waiting:  # each node once, as the masks of transitions are disjoint
             node, term = waiting.pop()
@@ -156,7 +153,7 @@ class Readings:
                 continue
             atom = self._factors.atom(term)
             if atom.arcs and self.is_late(node, term):
-                wide.append((node, term))
+                wide.append((node, self.late_number(term)))
                 continue
             if term.nullable:
                 ends.append(node)
@@ -170,11 +167,20 @@ class Readings:
                     found += labels
                     if below:
                         waiting.append((child, target))
-        return _AtomReading(tuple(found), self.ends(ends), tuple(wide))
+        return tuple(found), self.ends(ends), tuple(wide)
 
-    def _begun(self, term: Node, node: int) -> Walk:
-        """A walk for the reading of a term, after its first byte."""
-        walk, start, branches = Walk(self, (term, node)), self._start(term), self.trie.branches(node)
+    def late_number(self, head: Node | Head) -> int:
+        """The number of a head that is left to the caller."""
+        number = self._late_numbers.get(head)
+        if number is None:
+            number = self._late_numbers[head] = len(self.late)
+            self.late.append(head)
+        return number
+
+    def _begun(self, of: int) -> Walk:
+        """A walk for the reading of a term at a node, after its first byte."""
+        node = of & 0xFFFFFFFF
+        walk, start, branches = Walk(self, of), self._start(self.stacks.terms[of >> 32]), self.trie.branches(node)
         moves = start.moves
         for byte in moves if len(moves) < len(branches) else branches:
             if byte in moves and (step := branches.get(byte)) is not None:
@@ -183,15 +189,15 @@ class Readings:
                     walk.move(child, labels, below > 0, target, rival, stack)
         for atom, arcs, stack in start.wide:
             if atom is not EPSILON and self.is_late(node, atom):
-                walk.late[node, atom, stack] = None
+                walk.late[node, self.late_number(atom), stack] = None
                 continue
             for byte, (child, labels, below) in branches.items():
                 for mask, target in arcs:
                     if mask >> byte & 1:
                         walk.move(child, labels, below > 0, target, EMPTY, stack)
-        walk.late.update(((node, head, HOLE), None) for head in start.opaque)
-        for stack, rival in start.calls:
-            walk.enter(self.ends((node,)), rival, stack)
+        walk.late.update(((node, self.late_number(head), HOLE), None) for head in start.opaque)
+        for called, beside in start.calls:
+            walk.enter(self.ends((node,)), beside, called)
         return walk
 
     def _start(self, term: Node) -> _Start:
@@ -210,7 +216,7 @@ class Readings:
         for (rule, rival), paths in factor.calls.items():
             stack = stacks.called(rule, paths, HOLE)
             if stack != DEAD:
-                made.calls.append((stack, rival))
+                made.calls.append((stack, stacks.number_of(rival)))
         return made
 
     def _add(self, made: _Start, atom: Node, rival: Node, stack: int) -> None:
@@ -220,7 +226,8 @@ class Readings:
             return
         if rival is EMPTY:
             for byte, target in own.moves.items():
-                made.moves.setdefault(byte, []).append((target, EMPTY, stack))
+                if target is not None:
+                    made.moves.setdefault(byte, []).append((target, EMPTY, stack))
             return
         free = list[tuple[int, Node]]()
         for mask, (target, still) in product(
@@ -244,24 +251,24 @@ class Walk:
     """A walk of a trie from one place on.
 
     Attributes:
-        of: the term of a reading, and its node.
+        of: the number of the term of a reading, and its node.
         found: the texts that are allowed, some of them several times.
         late: what the caller is to read; in a walk of a stack without a hole it knows all of it.
     """
 
     __slots__ = ("_conditional", "_exits", "_readings", "_seen", "_stacks", "_waiting", "found", "late", "of")
 
-    def __init__(self, readings: Readings, of: tuple[Node, int]) -> None:
+    def __init__(self, readings: Readings, of: int) -> None:
         self.of, self._readings, self._stacks = of, readings, readings.stacks
         self.found = list[int]()
         self.late: dict[Late, None] = {}
         self._conditional: dict[int, list[int]] = {}
-        self._exits: dict[tuple[Node, int], int] = {}
-        self._waiting: list[tuple[int, Node, int]] = []
-        self._seen = set[tuple[int, Node, int]]()
+        self._exits: dict[tuple[int, int], int] = {}
+        self._waiting: list[tuple[int, int, int]] = []
+        self._seen = set[tuple[int, int, int]]()
 
-    def run(self, known: dict[int, Reading]) -> tuple[Node, int] | None:
-        """Go on until nothing waits; else the term and the node of the next reading, which is not known yet."""
+    def run(self, known: dict[int, Reading]) -> int | None:
+        """Go on until nothing waits; else the number of the term and the node of the next reading, which is not known yet."""
         waiting, seen = self._waiting, self._seen
         while waiting:
             item = waiting[-1]
@@ -269,9 +276,10 @@ class Walk:
                 waiting.pop()
                 continue
             node, term, below = item
-            reading = known.get(term.serial << 32 | node)
+            of = term << 32 | node
+            reading = known.get(of)
             if reading is None:
-                return term, node
+                return of
             waiting.pop()
             seen.add(item)
             if len(seen) % _COUNTED == 0:
@@ -281,23 +289,19 @@ class Walk:
 
     def reading(self) -> Reading:
         """What was found, as a reading."""
-        found, by_rival = set(self.found), dict[Node, list[tuple[int, int]]]()
+        found, by_rival = set(self.found), dict[int, list[tuple[int, int]]]()
         conditional = [(stack, tuple(set(labels) - found)) for stack, labels in self._conditional.items()]
         for (rival, node), mask in self._exits.items():
             by_rival.setdefault(rival, []).append((node, mask))
-        return Reading(
-            tuple(found),
-            tuple(one for one in conditional if one[1]),
-            tuple((rival, _joined(ends), tuple(ends)) for rival, ends in by_rival.items()),
-            tuple(self.late),
-        )
+        exits = [(rival, _joined(ends), tuple(ends)) for rival, ends in by_rival.items()]
+        return tuple(found), tuple(one for one in conditional if one[1]), tuple(exits), tuple(self.late)
 
-    def enter(self, ends: Ends, rival: Node, stack: int) -> None:
+    def enter(self, ends: Ends, rival: int, stack: int) -> None:
         """Begin to read a stack at some nodes."""
         if ends:
             self._enter(ends, ends[0][1] if len(ends) == 1 else _joined(ends), rival, stack)
 
-    def _enter(self, ends: Ends, joined: int, rival: Node, stack: int) -> None:
+    def _enter(self, ends: Ends, joined: int, rival: int, stack: int) -> None:
         if stack == HOLE:
             self._exits.update(((rival, node), mask) for node, mask in ends)
             return
@@ -329,12 +333,12 @@ class Walk:
     def read_atom(self, node: int, target: Node, stack: int) -> None:
         """Read what is left of a head, then a stack."""
         if target is EPSILON:
-            self.enter(self._readings.ends((node,)), EMPTY, stack)
+            self.enter(self._readings.ends((node,)), 0, stack)
             return
         found, ends, wide = self._readings.atom(target, node)
         if found:
             self.end(found, stack)
-        self.enter(ends, EMPTY, stack)
+        self.enter(ends, 0, stack)
         self.late.update(((place, atom, stack), None) for place, atom in wide)
 
     def end(self, labels: Sequence[int], stack: int) -> None:
@@ -346,29 +350,29 @@ class Walk:
 
     def _add(self, reading: Reading, below: int) -> None:
         """Add what a term reads, given what is below it."""
-        stacks = self._stacks
-        self.found += reading.found
+        stacks, (found, conditional, exits, late) = self._stacks, reading
+        self.found += found
         if below == HOLE:
-            for stack, labels in reading.conditional:
+            for stack, labels in conditional:
                 self._conditional.setdefault(stack, []).extend(labels)
         elif stacks.is_open[below]:
-            for stack, labels in reading.conditional:
+            for stack, labels in conditional:
                 after = stacks.closed(stack, below)
                 if after != DEAD:
                     self.end(labels, after)
         else:
-            for stack, labels in reading.conditional:
+            for stack, labels in conditional:
                 if stacks.follows(stack, below):
                     self.found += labels
-        for rival, joined, ends in reading.exits:
+        for rival, joined, ends in exits:
             self._enter(ends, joined, rival, below)
-        for node, what, stack in reading.late:
+        for node, what, stack in late:
             after = stacks.closed(stack, below)
             if after != DEAD:
                 self.late[node, what, after] = None
 
 
-def _joined(ends: Ends) -> int:
+def _joined(ends: Iterable[tuple[int, int]]) -> int:
     joined = 0
     for _, mask in ends:
         joined |= mask

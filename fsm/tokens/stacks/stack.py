@@ -9,7 +9,6 @@ Source: Tomita 1987 (graph-structured stacks).
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import NamedTuple
 
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.terms import node as nodes
@@ -22,31 +21,28 @@ HOLE = 1  # a stack of which nothing is known
 DEAD = -1
 
 
-class Level(NamedTuple):
-    """A term on a stack: the bytes with which it may begin, and the stack below it."""
-
-    mask: int
-    term: Node
-    below: int
-
-
-class Levels(NamedTuple):
-    """What a stack may begin with: its terms down to the first that cannot be empty, and the rivals with which a hole may be reached."""
-
-    levels: list[Level]
-    rivals: list[Node]
+Level = tuple[int, int, int]
+"""A term on a stack: the bytes with which it may begin, its number (`Stacks.terms`), and the stack below it."""
+Levels = tuple[tuple[Level, ...], tuple[int, ...]]
+"""What a stack may begin with: its terms down to the first that cannot be empty, and the rivals (numbers) with which a hole is reached."""
 
 
 class Stacks:
-    """The stacks of one language."""
+    """The stacks of one language. Terms have numbers: the collector of cycles visits every tuple with a term in it, and none of numbers.
+
+    Attributes:
+        terms: by number; 0 is EMPTY, of a rival that there is not.
+        is_open: for each stack, whether a hole is below it.
+    """
 
     def __init__(self, automaton: Automaton, factors: Factors) -> None:
         self._automaton, self._factors = automaton, factors
-        # Keys are numbers, of terms that are kept elsewhere: the collector of cycles visits every tuple with a term in it.
+        self.terms: list[Node] = [EMPTY]
+        self._term_numbers: dict[Node, int] = {EMPTY: 0}
+        self.is_open = [False, True]
         self._tops: list[Node] = [EPSILON, EPSILON]
         self._lower: list[int] = [END, HOLE]
-        self.is_open: list[bool] = [False, True]  # for each stack, whether a hole is below it
-        self._numbers: dict[int, int] = {}
+        self._numbers: dict[int, int] = {}  # by the serial number of a term, which other tables keep, and a stack
         self._unions: dict[int, tuple[int, ...]] = {}
         self._union_numbers: dict[frozenset[int], int] = {}
         self._wholes: dict[int, Node] = {END: EPSILON}
@@ -54,7 +50,7 @@ class Stacks:
         self._conditions: dict[int, Masks] = {}
         self._followed: dict[tuple[Masks, int], bool] = {}
         self._levels: dict[int, Levels] = {}
-        self._begins: dict[int, tuple[Node, int, list[Node]]] = {}
+        self._begins: dict[int, tuple[int, int, tuple[int, ...]]] = {}
         self._closed: dict[int, int] = {}
 
     def __len__(self) -> int:
@@ -88,9 +84,8 @@ class Stacks:
         return self._push_factor(guard(rival), stack)
 
     def _push_whole(self, term: Node) -> int:
-        """The stack of a term after which nothing is left. Its alternatives are stacks of their own where each has a rest of the text in it.
-
-        What stands behind a place where a text may end and a lexer would go on is such a rest; see `nodes.concat`.
+        """The stack of a term after which nothing is left. Its alternatives are stacks where each has a rest of the text in it, as
+        `nodes.concat` makes them at a place where a lexeme may end or go on.
         """
         numbers, waiting = self._numbers, [term]
         while waiting:
@@ -243,17 +238,25 @@ class Stacks:
             known = self._followed[masks, below] = self._seems_after(masks, below)
         return known or self.closed(stack, below) != DEAD
 
-    def levels(self, stack: int, rival: Node = EMPTY) -> Levels:
-        """What a stack may begin with beside a rival."""
-        key = rival.serial << 32 | stack
+    def number_of(self, term: Node) -> int:
+        """The number of a term."""
+        number = self._term_numbers.get(term)
+        if number is None:
+            number = self._term_numbers[term] = len(self.terms)
+            self.terms.append(term)
+        return number
+
+    def levels(self, stack: int, rival: int = 0) -> Levels:
+        """What a stack may begin with beside a rival, which is given by its number."""
+        key = rival << 32 | stack
         known = self._levels.get(key)
         if known is None:
             known = self._levels[key] = self._find_levels(stack, rival)
         return known
 
-    def _find_levels(self, stack: int, rival: Node) -> Levels:
-        levels, rivals = list[Level](), dict[Node, None]()
-        waiting, seen = [(stack, rival)], set[tuple[int, Node]]()
+    def _find_levels(self, stack: int, rival: int) -> Levels:
+        levels, rivals = list[Level](), dict[int, None]()
+        waiting, seen = [(stack, rival)], set[tuple[int, int]]()
         while waiting:
             item = here, other = waiting.pop()
             if here == END or item in seen:
@@ -262,29 +265,30 @@ class Stacks:
                 rivals[other] = None
                 continue
             seen.add(item)
-            known = self._levels.get(other.serial << 32 | here)
+            known = self._levels.get(other << 32 | here)
             if known is not None:
-                levels += known.levels
-                rivals.update(dict.fromkeys(known.rivals))
+                levels += known[0]
+                rivals.update(dict.fromkeys(known[1]))
                 continue
             if here in self._unions:
                 waiting += [(member, other) for member in self._unions[here]]
                 continue
             below = self._lower[here]
-            term, mask, ends = self._begun(self._tops[here], other)
+            mask, term, ends = self._begun(self._tops[here], other)
             if mask:
-                levels.append(Level(mask, term, below))
+                levels.append((mask, term, below))
             waiting += [(below, one) for one in ends]
-        return Levels(levels, [*rivals])
+        return tuple(levels), tuple(rivals)
 
-    def _begun(self, factor: Node, rival: Node) -> tuple[Node, int, list[Node]]:
-        """A factor beside a rival, the bytes with which it may begin, and the rivals with which it may be empty."""
-        key = rival.serial << 32 | factor.serial
+    def _begun(self, factor: Node, rival: int) -> tuple[int, int, tuple[int, ...]]:
+        """The bytes with which a factor beside a rival may begin, the number of both, and the rivals with which it may be empty."""
+        key = rival << 64 | factor.serial
         known = self._begins.get(key)
         if known is None:
-            term = guarded(factor, rival)
+            term = guarded(factor, self.terms[rival])
             ends = self._factors.factor(term).ends if term.nullable else []
-            known = self._begins[key] = term, self._automaton.derivatives.first_bytes(term), ends
+            mask = self._automaton.derivatives.first_bytes(term)
+            known = self._begins[key] = mask, self.number_of(term), tuple(map(self.number_of, ends))
         return known
 
 
