@@ -24,12 +24,12 @@ from fsm.tokens.stacks.factor import Factors, Head
 from fsm.tokens.stacks.stack import DEAD, HOLE, Level, Stacks
 from fsm.trie import Trie
 
-MAX_VISITS = 60_000  # of places in one walk; one that takes more is given up
+MAX_VISITS = 60_000  # of places in one walk and the readings that are made for it; one that takes more is given up
 MIN_PRODUCT_TEXTS = (
     64  # the fewest texts below a node for which a head that may begin with many bytes is left to the caller
 )
 _VISITS_PER_WORK = 4
-_COUNTED = 256 * _VISITS_PER_WORK  # visits are counted in parcels
+_COUNTED = 256  # visits after which a walk is interrupted, so that they are counted
 
 Ends = tuple[tuple[int, int], ...]
 """Nodes of a trie, each with the mask of the bytes that lead on from it."""
@@ -107,15 +107,20 @@ class Readings:
 
         Cost: 5 us for each place of the trie and stack there.
         """
-        walks = [walk]
+        walks, num_visits = [walk], 0
         while walks:
-            missing = walks[-1].run(self._known)
+            visits, missing = walks[-1].run(self._known)
+            num_visits += 1 + visits
+            work.add(1 + visits // _VISITS_PER_WORK)
+            work.check()
+            if num_visits > MAX_VISITS:
+                raise exceeded("max_visits", MAX_VISITS, "a walk of the tokens")
             if missing is not None:
                 walks.append(self._begun(missing))
-                continue
-            done = walks.pop()
-            if walks:
-                self._known[done.of] = done.reading()
+            elif visits < _COUNTED:
+                done = walks.pop()
+                if walks:
+                    self._known[done.of] = done.reading()
 
     def ends(self, nodes: Iterable[int]) -> Ends:
         """Nodes with the bytes that lead on from them; those without any are left out."""
@@ -267,10 +272,14 @@ class Walk:
         self._waiting: list[tuple[int, int, int]] = []
         self._seen = set[tuple[int, int, int]]()
 
-    def run(self, known: dict[int, Reading]) -> int | None:
-        """Go on until nothing waits; else the number of the term and the node of the next reading, which is not known yet."""
-        waiting, seen = self._waiting, self._seen
-        while waiting:
+    def run(self, known: dict[int, Reading]) -> tuple[int, int | None]:
+        """Go on until nothing waits, a reading is needed that is not known, or there were many visits.
+
+        Returns:
+            The number of visits, fewer than `_COUNTED` unless there were many; the number of the term and the node of the reading, or None.
+        """
+        waiting, seen, before = self._waiting, self._seen, len(self._seen)
+        while waiting and len(seen) - before < _COUNTED:
             item = waiting[-1]
             if item in seen:
                 waiting.pop()
@@ -279,13 +288,11 @@ class Walk:
             of = term << 32 | node
             reading = known.get(of)
             if reading is None:
-                return of
+                return len(seen) - before, of
             waiting.pop()
             seen.add(item)
-            if len(seen) % _COUNTED == 0:
-                _count(len(seen))
             self._add(reading, below)
-        return None
+        return len(seen) - before, None
 
     def reading(self) -> Reading:
         """What was found, as a reading."""
@@ -377,11 +384,3 @@ def _joined(ends: Iterable[tuple[int, int]]) -> int:
     for _, mask in ends:
         joined |= mask
     return joined
-
-
-def _count(num_visits: int) -> None:
-    """Count one more parcel of visits; `BudgetExceeded` if these are too many."""
-    work.add(_COUNTED // _VISITS_PER_WORK)
-    work.check()
-    if num_visits > MAX_VISITS:
-        raise exceeded("max_visits", MAX_VISITS, "a walk of the tokens")
