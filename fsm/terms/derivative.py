@@ -129,7 +129,7 @@ class Derivatives:
                 stack.extend(missing)
                 continue
             found = self._arcs[top] = self._combine(top)
-            work.add(len(found) * (len(top.args) if top.kind is Kind.INTERSECTION else 1))
+            work.add(len(found) * (1 + len(top.args) if top.kind is Kind.INTERSECTION else 1))
             if work.done() > limit:
                 raise self._heavy_step()
             work.check()

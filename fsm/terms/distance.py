@@ -6,12 +6,14 @@ Also here: `is_unbounded`, whether texts may be of any length; it takes machines
 
 from __future__ import annotations
 
+from fsm.terms import work
 from fsm.terms.node import Kind, Node, folded
 
 _WHOLE = frozenset({Kind.ALTERNATION, Kind.INTERSECTION, Kind.CONCAT})
 _FIRST = frozenset({Kind.REPEAT, Kind.CHECK, Kind.CONTINUATION})
 _SUMS = frozenset({Kind.CONCAT, Kind.MUNCH, Kind.INTERSECTION})
 """Members of an intersection are summed, since they seldom require the same bytes."""
+_PARTS_PER_WORK = 2  # parts are estimated at 2 us each
 
 
 class Distances:
@@ -31,7 +33,9 @@ class Distances:
         if known is None:
             if len(self._known) > self.max_memo:
                 self._known.clear()
+            before = len(self._known)
             known = folded(node, lambda part: () if part.nullable else _parts(part), _estimate, self._known)
+            work.add((len(self._known) - before) // _PARTS_PER_WORK)
         return known
 
 

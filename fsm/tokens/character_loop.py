@@ -19,8 +19,8 @@ from fsm.bitmask import add_ids, from_ids, pack
 from fsm.terms import node as nodes
 from fsm.terms.derivative import bytes_in
 from fsm.terms.node import EPSILON, Kind, Node
-from fsm.tokens.trie import Trie
 from fsm.tokens.walk import NEVER, Exits, ExitsOf, finish, leave_from, read_words, sweep
+from fsm.trie import Trie
 
 # The most bytes with which both an iteration and `rest` may begin; with more, a breadth-first walk is cheaper.
 MAX_OVERLAP = 4

@@ -18,8 +18,8 @@ from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import BudgetExceeded
 from fsm.terms.derivative import Derivatives
 from fsm.terms.distance import Distances
-from fsm.tokens.trie import Trie
 from fsm.tokens.walk import states_at
+from fsm.trie import Trie
 
 _MAX_VISITED = 2_000  # the most states of a term that are visited to decide whether some bytes spell a text of it
 

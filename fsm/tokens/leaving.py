@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from fsm import bitmask
 from fsm.automaton.lazy_dfa import DEAD, Automaton
-from fsm.tokens.trie import Trie
 from fsm.tokens.walk import states_at
+from fsm.trie import Trie
 
 _MAX_STEPS = 400
 """The most bytes that a walk depth first may try, some 0.3 us each, before one by level costs less."""

@@ -35,10 +35,10 @@ from fsm.tokens.coreachable import Spelling
 from fsm.tokens.open_walk import as_counted
 from fsm.tokens.sparse_product import is_byte, is_narrow
 from fsm.tokens.stack_walk import StackWalk
-from fsm.tokens.trie import Trie
 from fsm.tokens.vocabulary import Vocabulary
 from fsm.tokens.walk import READ_AT_ONCE, walk_narrow, walk_wide
 from fsm.tokens.ways_walk import WaysWalk
+from fsm.trie import Trie
 
 Words = NDArray[np.int32]
 """A packed mask: `(ceil(V / 32),)`, bit `t % 32` of word `t // 32` allows token t."""

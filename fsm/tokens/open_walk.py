@@ -22,8 +22,8 @@ from fsm.terms import node as nodes
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import EMPTY, EPSILON, Kind, Node
 from fsm.terms.open_counts import Bounds, OpenLoop, Ruler, accepting, closed, done, is_counted, opened_loops
-from fsm.tokens.trie import Trie
 from fsm.tokens.walk import NEVER, ExitsOf, leaving, states_at
+from fsm.trie import Trie
 
 MAX_STATES = 4_000  # the most states of a walk; with more, it is not worth its cost
 MAX_VISITED = 400  # states visited in the search for a shortest text

@@ -15,7 +15,7 @@ from fsm.terms import node as nodes
 from fsm.terms import work
 from fsm.terms.node import PREFIX_KINDS, Kind, Node
 from fsm.tokens.cache import ByteCache
-from fsm.tokens.trie import Trie
+from fsm.trie import Trie
 
 MAX_TERMS = 40
 MAX_COST = 600

@@ -44,8 +44,8 @@ from fsm.tokens.character_loop import CharacterLoop, is_character_class
 from fsm.tokens.lexeme_product import LexemeProduct
 from fsm.tokens.open_walk import OpenWalk
 from fsm.tokens.sparse_product import SparseProducts
-from fsm.tokens.trie import Trie
 from fsm.tokens.walk import Exits
+from fsm.trie import Trie
 
 Arrays = dict[str, NDArray[Any]]
 

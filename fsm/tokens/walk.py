@@ -22,7 +22,7 @@ from fsm.terms.derivative import bytes_in
 from fsm.terms.members import FieldList
 from fsm.terms.node import EPSILON, Kind, Node
 from fsm.tokens.sparse_product import SparseProduct, SparseProducts, is_byte, is_narrow
-from fsm.tokens.trie import Trie
+from fsm.trie import Trie
 
 Jump = tuple[int, int]
 """A trie node and a state at which a depth-first walk stopped; a mask strategy finds the texts below."""

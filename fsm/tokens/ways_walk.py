@@ -22,8 +22,8 @@ from fsm.terms import work
 from fsm.terms.derivative import Derivatives, members_of
 from fsm.terms.distance import Distances
 from fsm.terms.node import EMPTY, Node
-from fsm.tokens.trie import Trie
 from fsm.tokens.walk import states_at
+from fsm.trie import Trie
 
 Ways = NDArray[np.int64]
 """Trie nodes and states, as `node << 32 | state`."""

@@ -18,7 +18,7 @@ from fsm.terms.node import EMPTY, Node
 from fsm.tokens import mask_strategies, walk
 from fsm.tokens.mask_strategies import BELOW, STRATEGIES, MaskMaker, Strategy, mask_key
 from fsm.tokens.sparse_product import SparseProduct, SparseProducts
-from fsm.tokens.trie import Trie
+from fsm.trie import Trie
 from tests.fsm.test_expression import LANGUAGES
 from tests.fsm.test_token_fsm import TOKENS, loops, loops_that_leave_out
 from tests.fsm.test_walk import plain_step

@@ -21,6 +21,7 @@ from fsm.terms.node import Kind, Node
 from fsm.terms.rule import Rules
 from fsm.tokens import stack_walk
 from fsm.tokens.stack_walk import StackWalk
+from fsm.tokens.stacks import reading
 from tests.vocabularies import Tokens
 
 OPERATORS = ["||", "&&", "|", "^", "&", "==", "!=", "<", ">", "<<", ">>", "+", "-", "*", "/", "%", "**", "@"]
@@ -79,14 +80,14 @@ def check(token_fsm: TokenFSM, text: bytes, seed: int) -> None:
 def test_masks_are_those_of_the_plain_walk(name: str, lexer: Lexer, pieces: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     text, written = TEXTS[name]
     token_fsm = TokenFSM(grammar(text, lexer=lexer, limits=Limits(max_work=10**6)), pieces)
-    monkeypatch.setattr(stack_walk, "MIN_PRODUCT_TEXTS", 8)
+    monkeypatch.setattr(reading, "MIN_PRODUCT_TEXTS", 8)
     monkeypatch.setattr(stack_walk, "MAX_PLACES", 3)
     check(token_fsm, written.encode()[: 9 if name != "doubling" else 3], seed=len(name))
 
 
 @pytest.mark.parametrize("case", languages(), ids=lambda case: case.name)
 def test_programs_are_written_and_a_mask_takes_little_work(case: object, tekken: tuple[Tokens, list[int]]) -> None:
-    """At most 20,000 steps of work for the first masks, of which one by sets of alternatives takes up to 500,000."""
+    """At most 4,000 steps of work for the first masks, of which one by sets of alternatives takes up to 500,000."""
     text, written = case.source, case.text.encode()  # type: ignore[attr-defined]
     token_fsm = TokenFSM(grammar(text), Vocabulary(*tekken))
     state, dearest = token_fsm.initial_state, 0
@@ -98,7 +99,7 @@ def test_programs_are_written_and_a_mask_takes_little_work(case: object, tekken:
         assert state != DEAD
         assert words.any()
     assert token_fsm.automaton.accepts(written)
-    assert dearest < 20_000
+    assert dearest < 4_000
 
 
 def some(texts: list[str]) -> Iterator[str]:

@@ -19,8 +19,8 @@ from fsm.terms import node
 from fsm.terms.node import memory
 from fsm.tokens import trie
 from fsm.tokens.cache import ByteCache
-from fsm.tokens.trie import Trie
 from fsm.tokens.vocabulary import FORMAT, SUFFIX, fingerprint, write
+from fsm.trie import Trie
 
 WORDS = [b'"' + bytes((97 + i % 26, 97 + i // 26)) for i in range(40)] + [
     b'", "', b'a", "b', b"\xc3\xa9t", b"\0", b"\0\0",

@@ -17,8 +17,8 @@ from fsm.terms import node as nodes
 from fsm.terms.characters import JSON_CHARACTER
 from fsm.tokens import walk
 from fsm.tokens.sparse_product import SparseProduct
-from fsm.tokens.trie import Trie
 from fsm.tokens.walk import sweep_each, walk_narrow, walk_wide
+from fsm.trie import Trie
 from tests.fsm.test_expression import LANGUAGES, Language
 from tests.fsm.test_token_fsm import ANY, LETTER, PIECES, loops
 

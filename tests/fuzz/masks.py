@@ -29,7 +29,7 @@ from fsm.terms import node as nodes
 from fsm.terms.node import Kind
 from fsm.tokens import mask_strategies, walk
 from fsm.tokens.mask_strategies import BELOW, STRATEGIES, MaskMaker
-from fsm.tokens.trie import Trie
+from fsm.trie import Trie
 from tests.fuzz.languages import build, draw, is_valid, smaller
 
 MAX_STATES = 3_000  # of the automaton of the plain loop; languages with more are left out

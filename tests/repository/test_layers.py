@@ -36,7 +36,9 @@ fsm.schema.scalars   <- fsm.automaton fsm.schema.keywords fsm.terms
 fsm.schema           <- fsm.automaton fsm.expression fsm.pattern fsm.recipe fsm.schema.documents fsm.schema.keywords
                         fsm.schema.scalars fsm.terms
 fsm.lark             <- fsm.automaton fsm.expression fsm.pattern fsm.recipe fsm.schema fsm.terms
-fsm.tokens           <- fsm.automaton fsm.drawing fsm.expression fsm.terms
+fsm.trie             <-
+fsm.tokens.stacks    <- fsm.automaton fsm.terms fsm.trie
+fsm.tokens           <- fsm.automaton fsm.drawing fsm.expression fsm.terms fsm.tokens.stacks fsm.trie
 fsm.types            <- fsm.expression fsm.languages fsm.pattern fsm.recipe fsm.schema.keywords fsm.terms
 kv                   <-
 models.tokenizer     <-

@@ -245,6 +245,13 @@ class Trie:
         child = self._bytes.find(byte, self._starts[node], self._starts[node + 1])
         return None if child < 0 else self._step(child)
 
+    def branch_mask(self, node: int) -> int:
+        """The bytes that lead to children of `node`, as a 256-bit mask. Cost: 0.3 us and 0.1 us per child."""
+        found = 0
+        for byte in self._bytes[self._starts[node] : self._starts[node + 1]]:
+            found |= 1 << byte
+        return found
+
     def follow(self, node: int, text: bytes) -> tuple[Sequence[int], int]:
         """Read `text` from `node` on: the labels that end on the way, and the node after it, or -1. Cost: 0.4 us per byte."""
         find, starts, ends, firsts, labels = self._bytes.find, self._starts, self._ends, self._firsts, self._labels
@@ -259,6 +266,11 @@ class Trie:
             elif count:
                 found += labels[firsts[node] : firsts[node] + count]
         return found, node
+
+    def texts_at(self, node: int) -> tuple[Sequence[int], int]:
+        """The labels of the texts that end at a node, and how many texts end below it. Cost: 0.2 us, without making its branches."""
+        _, labels, below = self._step(node)
+        return labels, below
 
     def _step(self, child: int) -> Step:
         ends = self._ends[child]
