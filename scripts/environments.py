@@ -46,7 +46,9 @@ def run(kind: str, folder: Path, tests: list[str], *, keep: Sequence[str] = (), 
     python = folder / "bin" / "python"
     if not python.exists():
         _uv("venv", "--quiet", "--python", sys.executable, str(folder))
-    _uv("pip", "install", "--quiet", "--python", str(python), *KINDS[kind], *_kept(keep), f"{ROOT}[test]")
+    if keep:  # alone, so that what they need gets the lowest version, too
+        _uv("pip", "install", "--quiet", "--python", str(python), "--no-deps", *_kept(keep))
+    _uv("pip", "install", "--quiet", "--python", str(python), *KINDS[kind], f"{ROOT}[test]")
     print(f"== {kind}: {_versions(python)}", flush=True)
     # What is installed is run from the installed package, the tests from the checkout; no package of the machine is in the way.
     work = folder / "work"
@@ -78,7 +80,10 @@ def _passes(command: list[str], folder: Path) -> bool:
 def _uv(*arguments: str) -> None:
     if shutil.which("uv", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', '')}") is None:
         sys.exit("expected the program `uv`, which is not installed. Run: pip install -c constraints.txt '.[dev]'")
-    done = subprocess.run([sys.executable, "-m", "uv", *arguments])
+    # uv is to find the wheels that pip finds.
+    links = ",".join(os.environ.get("PIP_FIND_LINKS", "").split())
+    environment = {**os.environ, **({"UV_FIND_LINKS": links} if links else {})}
+    done = subprocess.run([sys.executable, "-m", "uv", *arguments], env=environment)
     if done.returncode:
         sys.exit(f"expected that uv can run `uv {' '.join(arguments)}`; see what it says above.")
 
