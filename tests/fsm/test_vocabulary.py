@@ -14,10 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fsm import TokenFSM, Vocabulary, choice, json_schema, regex
+from fsm import TokenFSM, Vocabulary, choice, json_schema, regex, trie
 from fsm.terms import node
 from fsm.terms.node import memory
-from fsm.tokens import trie
 from fsm.tokens.cache import ByteCache
 from fsm.tokens.vocabulary import FORMAT, SUFFIX, fingerprint, write
 from fsm.trie import Trie
