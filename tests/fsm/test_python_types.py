@@ -103,16 +103,14 @@ def test_what_pydantic_writes_of_a_decimal_is_accepted(said: dict[str, Any], val
 
 def _has_digits_too_many(value: Decimal, said: dict[str, Any]) -> bool:
     """More digits than the type, or the step of a multiple, is written with: pydantic looks at the value without its zeros."""
-    exponent, most = int(value.as_tuple().exponent), said.get("max_digits")
-    places = said.get("decimal_places", 40)
-    if said.get("multiple_of") is not None and "decimal_places" not in said:
-        places = max(-int(Decimal(said["multiple_of"]).as_tuple().exponent), 1)
-    decimals = max(-exponent, 0)
-    whole = max(len(value.as_tuple().digits) + exponent, 0) if value or not exponent else 1
-    if "E" in str(value) and "decimal_places" not in said:
-        decimals = 0 if most is None else decimals
-    room = None if most is None else most - said.get("decimal_places", 0)
-    return decimals > places or whole > (400 if room is None else room) or (most is not None and max(decimals, whole + decimals) > most)
+    exponent, step = int(value.as_tuple().exponent), said.get("multiple_of")
+    decimals, whole = max(-exponent, 0), max(len(value.as_tuple().digits) + exponent, 0 if value else 1)
+    most, places = said.get("max_digits"), said.get("decimal_places")
+    room = None if most is None else most - (places or 0)
+    if step is not None and places is None:
+        places = max(-int(Decimal(step).as_tuple().exponent), 1)
+    limits = ((decimals, places), (whole, room), (decimals + whole, most))
+    return any(limit is not None and count > limit for count, limit in limits)
 
 
 class _Pair(NamedTuple):
