@@ -571,6 +571,9 @@ class _Generator(GenerateJsonSchema):
 
     def generate_inner(self, schema: Any) -> Any:
         """Any schema; some functions of pydantic decide more than its JSON schema says, unless the type says what its JSON is."""
+        if "ref" in schema and "cls" not in schema and schema["ref"] not in self._definitions:
+            # Inside of each class a named type has its configuration; by its name, the JSON schema of the first class would be that of all.
+            schema = {key: value for key, value in schema.items() if key != "ref"}
         inner = schema
         while inner["type"].startswith("function-"):  # metadata of the outer one has the JSON schemas of all
             given = inner["function"]
