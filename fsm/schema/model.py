@@ -40,6 +40,7 @@ from typing import Any, ClassVar, get_type_hints
 from zoneinfo import available_timezones
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, create_model
+from pydantic.dataclasses import is_pydantic_dataclass
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema, WithJsonSchema
 from pydantic_core import PydanticSerializationError, SchemaValidator, ValidationError
@@ -306,8 +307,15 @@ def _hashing(validate: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     return read
 
 
+def _has_config_around(schema: Any) -> bool:
+    """Whether a type is read by the configuration of the class around it: any but enums, models and classes with one of their own."""
+    cls = schema.get("cls")
+    has_own = "__pydantic_config__" in getattr(cls, "__dict__", {}) or is_pydantic_dataclass(cls)
+    return schema["type"] not in ("model", "enum") and not has_own
+
+
 def _configurations(schema: Any, definitions: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    """For each named type that is no class, the different configurations of the classes around it that restrict which scalars are read.
+    """For each named type, the different configurations of the classes around it that restrict which scalars are read.
 
     Args:
         schema: the core schema that refers to the types.
@@ -322,7 +330,7 @@ def _configurations(schema: Any, definitions: dict[str, Any]) -> dict[str, list[
         if not isinstance(part, dict):
             continue
         kind = part.get("type")
-        if kind in ("model", "dataclass"):
+        if "cls" in part and not _has_config_around(part):
             said = part.get("config") or {}
             config = {
                 key: value for key, value in said.items() if value and (key in _RESTRICTIONS or key.startswith("str_"))
@@ -372,8 +380,11 @@ class _Generator(GenerateJsonSchema):
 
     def dataclass_schema(self, schema: Any) -> dict[str, Any]:
         """A dataclass: closed."""
-        config = getattr(schema["cls"], "__pydantic_config__", None) or {}
-        return self._class_schema(schema, super().dataclass_schema(schema), config)
+        config: Any = getattr(schema["cls"], "__pydantic_config__", None) or {}
+        if _has_config_around(schema):
+            return self._class_schema(schema, super().dataclass_schema(schema), config)
+        with self._config_wrapper_stack.push(config):
+            return self._class_schema(schema, super().dataclass_schema(schema), config)
 
     def typed_dict_schema(self, schema: Any) -> dict[str, Any]:
         """A TypedDict: closed."""
@@ -445,14 +456,14 @@ class _Generator(GenerateJsonSchema):
         """A schema with definitions, which keys of dicts may refer to."""
         definitions = schema["definitions"]
         self._definitions.update({one["ref"]: one for one in definitions})
-        named = {one["ref"]: one for one in definitions if "cls" not in one}
+        named = [one["ref"] for one in definitions if _has_config_around(one)]
         configs = _configurations(schema["schema"], {one["ref"]: one for one in definitions}) if named else {}
         if not any(any(configs[name]) for name in named):
             return super().definitions_schema(schema)
         # pydantic reads a named type by the configuration of the class around it; the definition here is one for all, and the widest.
         self.unsure.append("the configuration of a class, of a named type")
         for one in definitions:
-            around = configs[one["ref"]] if "cls" not in one else []
+            around = configs[one["ref"]] if one["ref"] in named else []
             config: Any = around[0] if len(around) == 1 else {}
             with self._config_wrapper_stack.push(config):
                 super().definitions_schema(schema | {"definitions": [one], "schema": _NO_FUNCTION})
@@ -571,7 +582,7 @@ class _Generator(GenerateJsonSchema):
 
     def generate_inner(self, schema: Any) -> Any:
         """Any schema; some functions of pydantic decide more than its JSON schema says, unless the type says what its JSON is."""
-        if "ref" in schema and "cls" not in schema and schema["ref"] not in self._definitions:
+        if "ref" in schema and self._definitions.get(schema["ref"]) is not schema and _has_config_around(schema):
             # Inside of each class a named type has its configuration; by its name, the JSON schema of the first class would be that of all.
             schema = {key: value for key, value in schema.items() if key != "ref"}
         inner = schema

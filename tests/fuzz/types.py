@@ -215,7 +215,7 @@ class TypeSource:
             words |= {"max_digits": ["3", "12"], "decimal_places": ["2", "0"]}
         more = {
             "float": ["1e-8", "2.5e-8", "1e16", "1e19", "3e-310", "0.25", "-1e-7", "123456.5e-12", "-0.0"],
-            "Decimal": [f"Decimal('{text}')" for text in ("1E-8", "0.1E-7", "1E+1", "-12E+20", "-0.00", "0E+1", "0.25")],
+            "Decimal": [f"Decimal('{text}')" for text in ("1E-8", "0.1E-7", "1E+1", "-12E+20", "-0", "0E+1", "0.25")],
         }
         numbers = ["0", "1", "4", "-4", "6", "12", *more.get(kind, [])]
         said = self._some(words)
