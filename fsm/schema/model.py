@@ -8,8 +8,9 @@ value is accepted by `TypeAdapter(type).validate_json` (for a model: `Model.mode
 
 - objects are closed, unless the model has extra="allow";
 - `date`, `datetime`, `time`, `UUID`, IP addresses as pydantic reads them; a `datetime` has an offset unless it is a `NaiveDatetime`;
-- a `Decimal` is a string of plain digits, as pydantic writes it in JSON (see `decimal_text.py`); pydantic also reads JSON numbers, but
-  would round them to doubles and lose their zeros, so they are not generated;
+- a `Decimal` is a string, spelled as pydantic writes it in JSON (see `number_range.py`); pydantic also reads JSON numbers, but would round
+  them to doubles and lose their zeros, so they are not generated;
+- a `Flag` is also a combination of its members;
 - URLs are those that pydantic reads, with one host and in the spelling that `formats.py` describes;
 - a `pattern` is narrowed to what the regex engine of pydantic matches, too, whose `\\d`, `\\w`, `\\s` include all of Unicode;
 - the tag of a tagged union is required, as pydantic requires it;
@@ -28,16 +29,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import is_dataclass
-from enum import Enum
-from functools import partialmethod
+from enum import Enum, Flag
+from functools import partialmethod, reduce
 from inspect import Parameter, signature
+from operator import or_
 from types import FunctionType
 from typing import Any, ClassVar, get_type_hints
 from zoneinfo import available_timezones
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, create_model
+from pydantic.dataclasses import is_pydantic_dataclass
 from pydantic.errors import PydanticInvalidForJsonSchema, PydanticUndefinedAnnotation, PydanticUserError
 from pydantic.json_schema import GenerateJsonSchema, WithJsonSchema
 from pydantic_core import PydanticSerializationError, SchemaValidator, ValidationError
@@ -70,6 +73,7 @@ _NO_SCHEMA = (
     CoreSchemaError,
 )
 _MAX_EXACT = 2**53
+_MAX_FLAG_BITS = 8  # of a Flag whose combinations are listed
 _STR_OF_CONFIG = ("min_length", "max_length", "strip_whitespace", "to_lower", "to_upper")
 _NO_FUNCTION = {"type": "any"}
 _RESTRICTIONS = frozenset({"strict", "val_json_bytes", "allow_inf_nan"})
@@ -240,6 +244,17 @@ def _is_text(schema: dict[str, Any]) -> bool:
     return schema.get("type") == "string" or ("anyOf" in schema and all(map(_is_text, schema["anyOf"])))
 
 
+def _combinations(flags: Iterable[Flag]) -> list[int] | None:
+    """The numbers whose bits are bits of some flags, zero among them, ascending; None where they are many."""
+    bits = reduce(or_, (flag.value for flag in flags), 0)
+    if bits < 0 or bits.bit_count() > _MAX_FLAG_BITS:
+        return None
+    found = [0]
+    for bit in range(bits.bit_length()):
+        found += [one | 1 << bit for one in found] if bits >> bit & 1 else []
+    return found
+
+
 def _check_keys(schema: Any, *allowed: str) -> None:
     for key in schema:
         if key not in _COMMON_KEYS and key not in allowed:
@@ -292,19 +307,38 @@ def _hashing(validate: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     return read
 
 
-def _configurations(schema: Any) -> list[Any]:
-    """The different configurations of classes in a core schema that restrict which scalars are read, also inside of named types."""
-    found, stack = list[Any](), [schema]
+def _has_config_around(schema: Any) -> bool:
+    """Whether a type is read by the configuration of the class around it: any but enums, models and classes with one of their own."""
+    cls = schema.get("cls")
+    has_own = "__pydantic_config__" in getattr(cls, "__dict__", {}) or is_pydantic_dataclass(cls)
+    return schema["type"] not in ("model", "enum") and not has_own
+
+
+def _configurations(schema: Any, definitions: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
+    """For each named type, the different configurations of the classes around it that restrict which scalars are read.
+
+    Args:
+        schema: the core schema that refers to the types.
+        definitions: the core schema of each type, by its name.
+    """
+    found: dict[str, list[dict[str, Any]]] = {name: [] for name in definitions}
+    stack = list[tuple[Any, dict[str, Any]]]([(schema, {})])
     while stack:
-        part = stack.pop()
-        if isinstance(part, dict):
-            config = part.get("config") or {}
-            said = {key: value for key, value in config.items() if key in _RESTRICTIONS or key.startswith("str_")}
-            if part.get("type") in ("model", "dataclass") and any(said.values()) and said not in found:
-                found.append(said)
-            stack += (value for key, value in part.items() if key != "metadata")
-        elif isinstance(part, list | tuple):
-            stack += part
+        part, config = stack.pop()
+        if isinstance(part, list | tuple):
+            stack += ((item, config) for item in part)
+        if not isinstance(part, dict):
+            continue
+        kind = part.get("type")
+        if "cls" in part and not _has_config_around(part):
+            said = part.get("config") or {}
+            config = {
+                key: value for key, value in said.items() if value and (key in _RESTRICTIONS or key.startswith("str_"))
+            }
+        if kind == "definition-ref" and config not in found[name := part["schema_ref"]]:
+            found[name].append(config)
+            stack.append((definitions[name], config))
+        stack += ((value, config) for key, value in part.items() if key != "metadata")
     return found
 
 
@@ -346,8 +380,11 @@ class _Generator(GenerateJsonSchema):
 
     def dataclass_schema(self, schema: Any) -> dict[str, Any]:
         """A dataclass: closed."""
-        config = getattr(schema["cls"], "__pydantic_config__", None) or {}
-        return self._class_schema(schema, super().dataclass_schema(schema), config)
+        config: Any = getattr(schema["cls"], "__pydantic_config__", None) or {}
+        if _has_config_around(schema):
+            return self._class_schema(schema, super().dataclass_schema(schema), config)
+        with self._config_wrapper_stack.push(config):
+            return self._class_schema(schema, super().dataclass_schema(schema), config)
 
     def typed_dict_schema(self, schema: Any) -> dict[str, Any]:
         """A TypedDict: closed."""
@@ -379,7 +416,17 @@ class _Generator(GenerateJsonSchema):
         """An Enum of scalars."""
         if not all(isinstance(member.value, _SCALARS) for member in schema["members"]):
             raise _refuse(f"{schema['cls'].__name__}, whose values are not all JSON scalars,")
-        return super().enum_schema(schema)
+        found = super().enum_schema(schema)
+        return self._flag_schema(schema, found) if issubclass(schema["cls"], Flag) else found
+
+    def _flag_schema(self, schema: Any, found: dict[str, Any]) -> dict[str, Any]:
+        """Members of a Flag and their combinations, zero among them: listed, or checked where they are many."""
+        flags = _combinations(schema["members"])
+        found = {key: value for key, value in found.items() if key not in ("enum", "const")}
+        if flags is None:
+            most = reduce(or_, (abs(member.value) for member in schema["members"]))
+            return self._checked(schema, "the flags of an Enum", found | {"minimum": 0, "maximum": most})
+        return found | {"enum": [flag for flag in flags if self._reads(schema, json.dumps(flag))]}
 
     def literal_schema(self, schema: Any) -> dict[str, Any]:
         """Literals that pydantic reads from JSON."""
@@ -409,12 +456,17 @@ class _Generator(GenerateJsonSchema):
         """A schema with definitions, which keys of dicts may refer to."""
         definitions = schema["definitions"]
         self._definitions.update({one["ref"]: one for one in definitions})
-        if all("cls" in one for one in definitions) or not (configs := _configurations(schema)):
+        named = [one["ref"] for one in definitions if _has_config_around(one)]
+        configs = _configurations(schema["schema"], {one["ref"]: one for one in definitions}) if named else {}
+        if not any(any(configs[name]) for name in named):
             return super().definitions_schema(schema)
-        # pydantic reads a named type by the configuration of the class around it; the definition here is one for all.
+        # pydantic reads a named type by the configuration of the class around it; the definition here is one for all, and the widest.
         self.unsure.append("the configuration of a class, of a named type")
-        with self._config_wrapper_stack.push(configs[0] if len(configs) == 1 else {}):
-            super().definitions_schema(schema | {"schema": _NO_FUNCTION})
+        for one in definitions:
+            around = configs[one["ref"]] if one["ref"] in named else []
+            config: Any = around[0] if len(around) == 1 else {}
+            with self._config_wrapper_stack.push(config):
+                super().definitions_schema(schema | {"definitions": [one], "schema": _NO_FUNCTION})
         found: dict[str, Any] = self.generate_inner(schema["schema"])
         return found
 
@@ -457,8 +509,12 @@ class _Generator(GenerateJsonSchema):
             types = frozenset({"integer"} if kind == "int" else {"integer", "number"})
             return {"type": "string", TEXT: TextLanguage(_numbers(inner, types), None)}, True
         if kind in ("bool", "literal", "enum"):
-            values = [True, False] if kind == "bool" else schema["expected" if kind == "literal" else "members"]
+            values: list[Any] = (
+                [True, False] if kind == "bool" else schema["expected" if kind == "literal" else "members"]
+            )
             scalars = [value.value if isinstance(value, Enum) else value for value in values]
+            if kind == "enum" and issubclass(schema["cls"], Flag):
+                scalars = _combinations(values) or scalars
             texts = [one if isinstance(one, str) else json.dumps(one) for one in scalars if isinstance(one, _SCALARS)]
             texts = [text for text in texts if self._reads_key(schema, text)]
             if not texts:
@@ -526,6 +582,9 @@ class _Generator(GenerateJsonSchema):
 
     def generate_inner(self, schema: Any) -> Any:
         """Any schema; some functions of pydantic decide more than its JSON schema says, unless the type says what its JSON is."""
+        if "ref" in schema and self._definitions.get(schema["ref"]) is not schema and _has_config_around(schema):
+            # Inside of each class a named type has its configuration; by its name, the JSON schema of the first class would be that of all.
+            schema = {key: value for key, value in schema.items() if key != "ref"}
         inner = schema
         while inner["type"].startswith("function-"):  # metadata of the outer one has the JSON schemas of all
             given = inner["function"]
@@ -627,7 +686,7 @@ class _Generator(GenerateJsonSchema):
         return {"type": "string", "pattern": f"^{x}{{8}}-{x}{{4}}-{version}{x}{{3}}-[89abAB]{x}{{3}}-{x}{{12}}$"}
 
     def decimal_schema(self, schema: Any) -> dict[str, Any]:
-        """A string of digits, as pydantic writes it."""
+        """A string, as pydantic writes it."""
         _check_keys(schema, "le", "lt", "ge", "gt", "max_digits", "decimal_places", "allow_inf_nan", "multiple_of")
         low = high = None
         for key in ("ge", "gt", "le", "lt"):

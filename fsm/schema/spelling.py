@@ -23,12 +23,15 @@ NUMBERS = (
 )
 BOUNDED = (
     f"numbers with bounds: at most {MAX_DIGITS} digits after the point; exponents below -4 or above 15, as in `1.5e-7`, after one digit; "
-    "no `1E-7`, `-0.0`"
+    "no `1E-7`, `-0`"
 )
 LISTED = (
     "listed numbers: as the schema writes them, or whole ones with `.0`; more zeros up to the decimals of `multipleOf`"
 )
-DECIMAL = "decimals: strings of plain digits, as pydantic writes them; no exponent, no `-0`"
+DECIMAL = (
+    f"decimals: strings as pydantic writes them: at most {MAX_DIGITS} digits before the point and {MAX_DIGITS} after it, or an exponent "
+    "where `str` has one, as in `1.5E+3` or `1E-7`"
+)
 URL = "URLs: a scheme in small letters, a host in ASCII, at most 1,000 characters of path and query, 200 of fragment"
 
 

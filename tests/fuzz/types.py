@@ -23,6 +23,7 @@ import uuid
 import warnings
 import zoneinfo
 from collections.abc import Callable, Iterator
+from itertools import product
 from random import Random
 from time import monotonic
 from types import ModuleType
@@ -32,7 +33,7 @@ import pydantic
 import typing_extensions
 from pydantic import TypeAdapter
 
-from fsm import json_schema
+from fsm import Expression, json_schema
 from fsm.errors import EmptyLanguage, FSMError
 from tests.walks import random_text
 
@@ -51,13 +52,13 @@ _UTC = "datetime.timezone.utc"
 SCALARS: dict[str, list[str]] = {
     "int": ["0", "-7", "10**30", "12"],
     "bool": ["True", "False"],
-    "float": ["0.5", "1e-7", "1e22", "-2.0", "3"],
+    "float": ["0.5", "1e-7", "1e22", "-2.0", "3", "-0.0", "5e-324"],
     "str": ["'a'", "''", "'é\\n\"'", "' A b '", "'\\x7f\\u2028'"],
     "None": ["None"],
     "Any": ["1", "'a'", "[None]", "{'a': 1.5}"],
     "object": ["1", "'a'"],
     "bytes": ["b'a'", "b''", "'é'.encode()"],
-    "Decimal": ["Decimal('1.50')", "Decimal(10)", "Decimal('-0.000001')"],
+    "Decimal": ["Decimal('1.50')", "Decimal(10)", "Decimal('-0.000001')", "Decimal('1.50E-10')", "Decimal('-2.5E+3')", "Decimal('-0')"],
     "datetime.date": ["datetime.date(2024, 2, 29)", "datetime.date(1, 1, 1)"],
     "datetime.datetime": [f"datetime.datetime(2024, 2, 29, 12, 0, 1, 5, tzinfo={_UTC})"],
     "datetime.time": ["datetime.time(12, 30)", "datetime.time(23, 59, 59, 999999)"],
@@ -112,7 +113,7 @@ SCALARS: dict[str, list[str]] = {
     "NonNegativeInt": ["0"],
     "NegativeFloat": ["-1e-7", "-1e22", "-5e-324"],
     "PositiveFloat": ["1e-7", "2.5", "1.5e300"],
-    "NonNegativeFloat": ["0.0", "1e-10"],
+    "NonNegativeFloat": ["0.0", "1e-10", "-0.0"],
     "FiniteFloat": ["1e-7", "1e16"],
     "StrictInt": ["1"],
     "StrictStr": ["'a'"],
@@ -211,12 +212,14 @@ class TypeSource:
             words = {name: [f"{kind}('{one}')" for one in found if "e" not in one] or [f"{kind}('5')"] for name, found in words.items()}
         if kind == "Decimal":
             words |= {"max_digits": ["3", "12"], "decimal_places": ["2", "0"]}
-        numbers = ["0", "1", "4", "-4", "6", "12"] + (
-            ["1e-8", "2.5e-8", "1e16", "1e19", "3e-310", "0.25", "-1e-7", "123456.5e-12"] if kind == "float" else []
-        )
+        more = {
+            "float": ["1e-8", "2.5e-8", "1e16", "1e19", "3e-310", "0.25", "-1e-7", "123456.5e-12", "-0.0"],
+            "Decimal": [f"Decimal('{text}')" for text in ("1E-8", "0.1E-7", "1E+1", "-12E+20", "-0", "0E+1", "0.25")],
+        }
+        numbers = ["0", "1", "4", "-4", "6", "12", *more.get(kind, [])]
         said = self._some(words)
-        if "multiple_of" in said:  # such numbers have no exponent
-            numbers = [one for one in numbers if "e" not in one]
+        if "multiple_of" in said:  # such numbers have no exponent, and no signed zero
+            numbers = [one for one in numbers if not re.search(r"\d[eE]|-0\.0|-0'", one)]
         return f"Annotated[{kind}, Field({said})]", lambda: self.random.choice(numbers)
 
     def text(self) -> tuple[str, Value]:
@@ -242,6 +245,7 @@ class TypeSource:
         ])  # fmt: skip
         self.lines += [f"class {name}({base}):", *(f"    m{number} = {value}" for number, value in enumerate(members))]
         values = [f"{name}.m{number}" for number in range(len(members))]
+        values += [f"{name}.m0 | {name}.m1", f"{name}(0)"] if "Flag" in base else []
         if self.random.random() < 0.3:
             return f"Literal[{name}.m0]", lambda: values[0]
         return name, lambda: self.random.choice(values)
@@ -504,7 +508,7 @@ def _judged(source: str, values: list[str], random: Random, counts: Counts) -> I
         counts.values += 1
         # Members are in the order of the schema; so are the keys of a dict where there are few.
         if expression is None or not (expression.accepts(dumped) or json_schema(annotation, key_order="any").accepts(dumped)):
-            if _is_strict(adapter, dumped) and not _NARROWED.search(dumped):
+            if _is_strict(adapter, dumped) and not _NARROWED.search(dumped) and not _is_of_another(expression, source, dumped):
                 yield f"what pydantic writes is refused: {dumped!r}"
                 break
             continue
@@ -525,9 +529,26 @@ def _judged(source: str, values: list[str], random: Random, counts: Counts) -> I
 _NARROWED = re.compile(
     rb'"(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\d \S+'
     rb"|[\d:.]{5,15}(?:Z|[+-]\d\d:\d\d)|(?:-?\d+ days?, )?\d+:\d\d:\d\d(?:\.\d+)?)\""
+    rb'|"-?\d+/\d{41}|"-?\d{41}'
 )
-"""Texts that a union writes of another type's value, and that we do not write: datetimes without an offset or a `T`, times with one, and
-durations as Python prints them."""
+"""Texts that a union writes of another type's value, and that we do not write: datetimes without an offset or a `T`, times with one,
+durations as Python prints them, and fractions with more than 40 digits, as those of some floats have."""
+
+_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*"|(-?\d+)(?![\d.e])')
+
+
+def _is_of_another(expression: Expression | None, source: str, text: bytes) -> bool:
+    """Whether a union of integers wrote a Fraction or Decimal beside it as a whole number, where its own text is a string."""
+    if expression is None or "Union[" not in source or not re.search("Fraction|Decimal", source):
+        return False
+    places = [found.span(1) for found in _NUMBER.finditer(text) if found[1]]
+    for chosen in product((False, True), repeat=min(len(places), 6)):
+        changed = text
+        for is_quoted, (start, end) in reversed([*zip(chosen, places, strict=False)]):
+            changed = changed[:start] + b'"%s"' % changed[start:end] + changed[end:] if is_quoted else changed
+        if expression.accepts(changed):
+            return True
+    return False
 
 
 def _is_strict(adapter: TypeAdapter[Any], text: bytes) -> bool:

@@ -8,7 +8,7 @@ multiples, and more than three negated divisors.
   sign), or both. A positive exponent is at most 307 after one digit and 99 after more, a negative one has at most three digits. `-0.0`
   belongs to it, `-0` does not;
 - with a bound a number has an exponent only below -4 or above 15, after one digit other than zero; none is too small for a double;
-- with a bound or a divisor zero has no sign; a bound of more than 40 digits allows as many digits as it has;
+- with a divisor zero has no sign, with a bound it may be `-0.0`; a bound of more than 40 digits allows as many digits as it has;
 - with a divisor a number has at most as many decimals as the divisor is written with, at least one: `multipleOf: 0.01` allows `9.9`,
   `9.90` and `10.00`, `multipleOf: 2` allows `4` and `4.0`. The same applies to a listed number (`const: 10` allows `10.0`);
 - the remainder of a negation (no multiple of, none of, not whole) has at most six decimals, or as many as what is negated.
@@ -101,6 +101,7 @@ def _exponent(most: int) -> Node:
 _POSITIVE = nodes.concat(NONZERO, _digits(0, MAX_DIGITS - 1))
 INTEGER = nodes.alternation((ZERO, _POSITIVE, nodes.concat(MINUS, _POSITIVE)))
 NUMBER = _number(307, 99, MAX_DIGITS)
+_SIGNED_ZERO = nodes.literal(b"-0.0")  # as Python and others write it
 _SINGLE = _number(37, 19, 18)  # a float of 32 bits
 
 
@@ -274,7 +275,8 @@ def _in_decimals(demand: Demand, decimals: int | None) -> Node:
     """The numbers that satisfy a demand, with at most so many decimals; None: of bounds only."""
     if decimals is None:
         low, high = demand.low, demand.high
-        return nodes.alternation((ranges.between(low, high), ranges.with_exponent(low, high)))
+        signed_zero = _SIGNED_ZERO if demand.allows(Decimal(0)) else nodes.EMPTY
+        return nodes.alternation((ranges.between(low, high), ranges.with_exponent(low, high), signed_zero))
     unit = Fraction(1, 10**decimals)
     step = unit if demand.divisor is None else demand.divisor
     if (unit / step).denominator == 1 and not demand.not_divisors:

@@ -10,10 +10,10 @@ excluded, as JSON text. All numbers are counted in units of the last decimal. A 
 point, that of decimals, and the number itself, or the least one that continues in the same way. Whether some text completes it is counted,
 as numbers in ranges, and never searched; so the size of a step does not matter.
 
-`decimal_text`: values of `Decimal` as the inside of a JSON string, in plain digits as in pydantic's JSON output, such as `9.90`. The
-term is an intersection of a range, a divisibility automaton and bounds on digits. Left out are values that `str` writes with exponent
-(`1E+3`, `1E-7`, and so seven zeros after the point), a signed zero, and more than 40 digits before or after the point. With `multiple_of`
-there are at most 28 digits, as in Python's default decimal context.
+`decimal_text`: values of `Decimal` as the inside of a JSON string, spelled as by `str` and in pydantic's JSON output, such as `9.90`,
+`1E-7` and `1.5E+3`. The term is an intersection of a range, a divisibility automaton and bounds on digits. Left out are more than 40 digits
+before or after the point, and exponents that no double has. With `multiple_of` there are at most 28 digits, as in Python's default decimal
+context, no exponent and no signed zero.
 """
 
 from __future__ import annotations
@@ -130,26 +130,43 @@ def with_exponent(low: Bound | None, high: Bound | None) -> Node:
 
     Cost: linear in the digits of the bounds, once per range.
     """
+    above, below = _scientific_signs(low, high, (_SMALL, _LARGE), _exponents)
+    return nodes.alternation((above, nodes.concat(MINUS, below)))
+
+
+Exponents = Callable[[int, int], Node]
+"""The texts of the exponents in a range."""
+
+
+def _scientific_signs(
+    low: Bound | None, high: Bound | None, intervals: Iterable[tuple[Bound, Bound]], exponents: Exponents
+) -> tuple[Node, Node]:
+    """The positive numbers in a range, of which some intervals are written with an exponent; and the negative ones, without their sign."""
     least = None if high is None else Bound(high.value.copy_negate(), high.inclusive)
     most = None if low is None else Bound(low.value.copy_negate(), low.inclusive)
-    above = [_scientific(higher(low, start), lower(high, end)) for start, end in (_SMALL, _LARGE)]
-    below = [_scientific(higher(least, start), lower(most, end)) for start, end in (_SMALL, _LARGE)]
-    return nodes.alternation((*above, nodes.concat(MINUS, nodes.alternation(below))))
+    above = [_scientific(higher(low, start), lower(high, end), exponents) for start, end in intervals]
+    below = [_scientific(higher(least, start), lower(most, end), exponents) for start, end in intervals]
+    return nodes.alternation(above), nodes.alternation(below)
 
 
 @lru_cache(maxsize=1_000)
-def _scientific(low: Bound, high: Bound) -> Node:
-    """Unsigned numbers from `low`, above zero, to `high`: for the exponents of the bounds the digits are compared, too."""
+def _scientific(low: Bound, high: Bound, exponents: Exponents) -> Node:
+    """Unsigned numbers from `low`, above zero, to `high`: for the exponents of the bounds the digits are compared, too.
+
+    Args:
+        low, high: the bounds.
+        exponents: the texts of the exponents in a range.
+    """
     if low.value > high.value:
         return EMPTY
     first, last = low.value.adjusted(), high.value.adjusted()
     start, end = (Bound(bound.value.scaleb(-at, _EXACT), bound.inclusive) for bound, at in ((low, first), (high, last)))
     if first == last:
-        return nodes.concat(_all_magnitudes(start, end, MAX_DIGITS), _exponents(first, last))
+        return nodes.concat(_all_magnitudes(start, end, MAX_DIGITS), exponents(first, last))
     parts = (
-        nodes.concat(_same_length(start, None, 1, MAX_DIGITS), _exponents(first, first)),
-        _between_powers(first + 1, last - 1),
-        nodes.concat(_all_magnitudes(_FROM_ONE, end, MAX_DIGITS), _exponents(last, last)),
+        nodes.concat(_same_length(start, None, 1, MAX_DIGITS), exponents(first, first)),
+        _between_powers(first + 1, last - 1, exponents),
+        nodes.concat(_all_magnitudes(_FROM_ONE, end, MAX_DIGITS), exponents(last, last)),
     )
     return nodes.alternation(parts)
 
@@ -159,9 +176,9 @@ _FROM_ONE = Bound(Decimal(1), True)
 
 
 @lru_cache(maxsize=1_000)
-def _between_powers(first: int, last: int) -> Node:
+def _between_powers(first: int, last: int, exponents: Exponents) -> Node:
     """Any digits, and an exponent in a range."""
-    return nodes.concat(nodes.concat(NONZERO, fraction(MAX_DIGITS)), _exponents(first, last))
+    return nodes.concat(nodes.concat(NONZERO, fraction(MAX_DIGITS)), exponents(first, last))
 
 
 @lru_cache(maxsize=1_000)
@@ -510,6 +527,17 @@ def decimal_text(
         max_digits: the most digits, not counting a zero before the point.
         decimal_places: the most digits after the point.
     """
+    plain_texts = _plain_text(low, high, step, max_digits, decimal_places)
+    if step is not None:
+        return plain_texts
+    scientific = _scientific_text(low, high, max_digits, decimal_places)
+    return nodes.alternation((plain_texts, scientific, _zeros(low, high, max_digits, decimal_places)))
+
+
+def _plain_text(
+    low: Bound | None, high: Bound | None, step: Decimal | None, max_digits: int | None, decimal_places: int | None
+) -> Node:
+    """The texts without an exponent, and without a signed zero."""
     decimals = _decimals(step, max_digits, decimal_places)
     whole = MAX_DIGITS if step is None else _CONTEXT_DIGITS - decimals  # the most digits before the point
     if max_digits is not None:
@@ -529,6 +557,59 @@ def decimal_text(
     if decimals > _PLAIN_DECIMALS:
         parts.append(nodes.complement(_WITH_EXPONENT))
     return nodes.intersection(parts)
+
+
+_SMALLEST, _LARGEST = -324, 308  # the exponents of doubles
+_SMALL_TEXT = Bound(Decimal((0, (1,), _SMALLEST)), True), Bound(Decimal("1e-6"), False)
+_LARGE_TEXT = Bound(Decimal(10), True), Bound(Decimal((0, (1,), _LARGEST + 1)), False)
+
+
+def _scientific_text(low: Bound | None, high: Bound | None, max_digits: int | None, decimal_places: int | None) -> Node:
+    """The texts with an exponent, except zeros: below -6, or above the number of decimals that are written before it."""
+    after_sign = _scientific_digits(max_digits, decimal_places)
+    if after_sign is EMPTY or low is high is None:
+        return nodes.concat(nodes.optional(MINUS), after_sign)
+    above, below = _scientific_signs(low, high, (_SMALL_TEXT, _LARGE_TEXT), _signed_exponents)
+    negative = nodes.concat(MINUS, nodes.intersection((below, after_sign)))
+    return nodes.alternation((nodes.intersection((above, after_sign)), negative))
+
+
+@lru_cache(maxsize=1_000)
+def _scientific_digits(max_digits: int | None, decimal_places: int | None) -> Node:
+    """Unsigned texts such as `1.5E+3`, of any range, whose exponent fits to the number of their decimals: built from the last decimal."""
+    small = min(most for most in (MAX_DIGITS - _SMALLEST, max_digits, decimal_places) if most is not None)
+    large = _LARGEST if max_digits is None else min(_LARGEST, max_digits - (decimal_places or 0) - 1)
+    found = EMPTY
+    for decimals in range(MAX_DIGITS, -1, -1):
+        below = _signed_exponents(-min(small - decimals, -_SMALLEST), -_PLAIN_DECIMALS - 1)
+        more = found if decimals else nodes.concat(POINT, found)
+        found = nodes.alternation((below, _signed_exponents(decimals + 1, large), more))
+        found = nodes.concat(DIGIT if decimals else NONZERO, found)
+    return found
+
+
+def _zeros(low: Bound | None, high: Bound | None, max_digits: int | None, decimal_places: int | None) -> Node:
+    """The zeros that are signed or have an exponent, where a range has zero and there is room for a digit before the point."""
+    if higher(low, _AT_ZERO) != _AT_ZERO or lower(high, _AT_ZERO) != _AT_ZERO:
+        return EMPTY
+    if max_digits is not None and max_digits <= (decimal_places or 0):
+        return EMPTY
+    decimals = -_SMALLEST if decimal_places is None else min(decimal_places, -_SMALLEST)
+    large, small = _signed_exponents(1, _LARGEST), _signed_exponents(-decimals, -_PLAIN_DECIMALS - 1)
+    with_exponent = nodes.concat(ZERO, nodes.alternation((large, small)))
+    signed = nodes.sequence((MINUS, ZERO, fraction(min(decimals, _PLAIN_DECIMALS), 0, ZERO)))
+    return nodes.alternation((signed, nodes.concat(nodes.optional(MINUS), with_exponent)))
+
+
+@lru_cache(maxsize=1_000)
+def _signed_exponents(first: int, last: int) -> Node:
+    """An `E`, a sign and a whole number in a range, other than zero."""
+    parts = []
+    for sign, least, most in ((b"E+", max(first, 1), last), (b"E-", max(-last, 1), -first)):
+        if least <= most:
+            texts = _all_magnitudes(Bound(Decimal(least), True), Bound(Decimal(most), True), 0)
+            parts.append(nodes.concat(nodes.literal(sign), texts))
+    return nodes.alternation(parts)
 
 
 def _decimals(step: Decimal | None, max_digits: int | None, decimal_places: int | None) -> int:
