@@ -637,8 +637,9 @@ class Row(FedSequence):
         if self.cached == start and self.logits is not None:
             logits = [self.logits, *self.feed.expected.logits_behind(start, token_ids[:-1])]
         known = [float(one.log_softmax(0)[token_id]) for token_id, one in zip(token_ids, logits, strict=False)]
-        unscored = (*self.tokens.unscored, *range(start + len(known), start + len(token_ids)))
-        self.tokens = self.tokens.changed(unscored=unscored)
+        if len(known) < len(token_ids):
+            unscored = (*self.tokens.unscored, *range(start + len(known), start + len(token_ids)))
+            self.tokens = self.tokens.changed(unscored=unscored)
         if not all(map(math.isfinite, known if self.feed.is_drafted else known[1:])):
             self.fail(invalid_logits(self.excerpt))
         return known + [math.nan] * (len(token_ids) - len(known))

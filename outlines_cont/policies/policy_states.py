@@ -115,8 +115,12 @@ class PolicyStates:
         if guess is not None and guess[0] == token_id:
             states, guesses = guess[1], guess[2]
         else:
-            pairs, guesses = zip(self.policies, self._stack[0], strict=True), None
-            states = tuple([policy.advance(state, token_id) for policy, state in pairs])
+            guesses, policies, before = None, self.policies, self._stack[0]
+            if len(policies) == 1:  # as in most rows, for every token
+                states = (policies[0].advance(before[0], token_id),)
+            else:
+                pairs = zip(policies, before, strict=True)
+                states = tuple([policy.advance(state, token_id) for policy, state in pairs])
         other = shallow_copy(self)
         other._stack, other._guesses = (states, self._stack), guesses
         return other
