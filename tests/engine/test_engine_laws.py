@@ -71,7 +71,7 @@ def test_a_choice_without_forcing_is_greedy_over_the_tokens_that_some_option_all
 @given(_OPTIONS, st.data())
 def test_forced_tokens_follow_their_law(options: list[str], data: st.DataObject) -> None:
     model = random_model()
-    constraint = generate.choice(model, options).constraint
+    constraint = generate.choice(model, options, end="eos").constraint
     assert constraint is not None
     accepted = [option.encode() for option in options]
     ids: list[int] = []
