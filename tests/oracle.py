@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import torch
 from transformers import PreTrainedModel
@@ -12,6 +12,20 @@ from outlines_cont.models import HuggingFaceModel
 from outlines_cont.state.row import StateRow
 
 Extends = Callable[[bytes], bool]
+Logs = Callable[[tuple[int, ...]], torch.Tensor]
+"""From ids to the (V,) log-probabilities after them."""
+
+
+def plain_logs(model: HuggingFaceModel) -> Logs:
+    """The log-probabilities after ids, by a forward over all of them."""
+
+    @cache
+    def logs(token_ids: tuple[int, ...]) -> torch.Tensor:
+        with torch.no_grad():
+            ids = torch.tensor([token_ids], device=model.device)
+            return model.hugging_face(ids, use_cache=False).logits[0, -1].double().log_softmax(0).cpu()
+
+    return logs
 
 
 def next_logits(model: HuggingFaceModel, token_ids: Sequence[int]) -> torch.Tensor:

@@ -253,7 +253,7 @@ class RunningPiece:
             rejections=policies.rejections,
             policy_retries=policies.retries_of_each,
             options=self.spec.options,
-            owed=tuple(self.owed),
+            owed=self.owed,
             exclusions=policies.exclusions,
             stop=self.stop,
             healed=len(self.text.healed),

@@ -7,13 +7,11 @@ import itertools
 import math
 import pickle
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
 from typing import Any
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,23 +21,11 @@ from outlines_cont.generation.exact_choice import MAX_OPTIONS, temperature_of
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.sampling.random_stream import RandomStream
 from tests.fakes import EOS, FakeTokenizer, failing, fresh_model, random_model, random_network, recurrent_network, saying, scripted_model
+from tests.oracle import plain_logs
 
-Logs = Callable[[tuple[int, ...]], torch.Tensor]
 PROMPT = "the name is>"
 NESTED = ["yes", "yes, the red", "no", "not at all", "green"]
 _MORE = ["yes", "yes, the", "yes, the red", "the re", "the red", "12", "1", "n"]
-
-
-def _plain(model: HuggingFaceModel) -> Logs:
-    """The log-probabilities after ids, by a forward over all of them."""
-
-    @cache
-    def logs(token_ids: tuple[int, ...]) -> torch.Tensor:
-        with torch.no_grad():
-            ids = torch.tensor([token_ids], device=model.device)
-            return model.hugging_face(ids, use_cache=False).logits[0, -1].double().log_softmax(0).cpu()
-
-    return logs
 
 
 def _ids(model: HuggingFaceModel, prompt: str = PROMPT) -> tuple[int, ...]:
@@ -48,7 +34,7 @@ def _ids(model: HuggingFaceModel, prompt: str = PROMPT) -> tuple[int, ...]:
 
 def _walked(model: HuggingFaceModel, options: Sequence[str], end: str, prompt: str = PROMPT) -> dict[str, float]:
     """The law by its definition: all next tokens of the model, one after the other, and which text it has written when it leaves all."""
-    logs, before = _plain(model), _ids(model, prompt)
+    logs, before = plain_logs(model), _ids(model, prompt)
     spelled = {tuple(model.tokenizer.encode_inside(option, before)): option for option in options}
     law = dict.fromkeys(options, 0.0)
 
@@ -138,7 +124,7 @@ def test_a_state_has_the_log_probabilities_of_the_model_and_of_the_law(end: Any)
         assert model.tokenizer.decode(spelling) == value
         scores = model.score(PROMPT, value).tolist()
         assert scores == pytest.approx(list(row.logprobs[len(before) :]), abs=1e-6)
-        logs = _plain(model)(row.token_ids)
+        logs = plain_logs(model)(row.token_ids)
         longer = [model.tokenizer.encode_inside(o, before)[len(spelling) :] for o in options if o != value and o.startswith(value)]
         if end == "eos":
             ended = float(logs[EOS])

@@ -6,12 +6,11 @@ import copy
 import math
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
 import pytest
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -20,8 +19,8 @@ from outlines_cont.errors import ContextLengthError, DeadEnd, InvalidLogits, Opt
 from outlines_cont.generation.probabilities import Probabilities
 from outlines_cont.models import HuggingFaceModel
 from tests.fakes import EOS, FakeTokenizer, random_model, random_network, recurrent_network, scripted_model
+from tests.oracle import Logs, plain_logs
 
-Logs = Callable[[tuple[int, ...]], torch.Tensor]
 PROMPT = "the name is>"
 OPTIONS = ["yes", "yes, the red", "no", "not at all", "green"]
 
@@ -29,18 +28,6 @@ OPTIONS = ["yes", "yes, the red", "no", "not at all", "green"]
 @cache
 def _tiny() -> HuggingFaceModel:
     return models.tiny(dtype="float64", prefix_cache_bytes=0)
-
-
-def _plain(model: HuggingFaceModel) -> Logs:
-    """The log-probabilities after ids, by a forward over all of them."""
-
-    @cache
-    def logs(token_ids: tuple[int, ...]) -> torch.Tensor:
-        with torch.no_grad():
-            ids = torch.tensor([token_ids], device=model.device)
-            return model.hugging_face(ids, use_cache=False).logits[0, -1].double().log_softmax(0).cpu()
-
-    return logs
 
 
 def _spellings(tokens: Sequence[bytes | None], text: bytes) -> Iterator[tuple[int, ...]]:
@@ -98,7 +85,7 @@ def test_shares_are_the_products_of_conditional_probabilities(prompt: str, end: 
     before = _prompt_ids(model, prompt)
     for option in options:
         spelling = model.tokenizer.encode_inside(option, before)
-        expected = _product(_plain(model), before, spelling, sorted(model.eos_token_ids) if end else ())
+        expected = _product(plain_logs(model), before, spelling, sorted(model.eos_token_ids) if end else ())
         assert expected == pytest.approx(found.shares[option], rel=1e-5, abs=0)
     assert sum(found.values()) == pytest.approx(1)
 
@@ -111,7 +98,7 @@ def test_shares_are_the_products_of_conditional_probabilities(prompt: str, end: 
 )
 def test_laws_are_those_of_enumeration(options: list[str], end: bool, is_free: bool) -> None:
     model = random_model()
-    logs, before = _plain(model), _prompt_ids(model, PROMPT)
+    logs, before = plain_logs(model), _prompt_ids(model, PROMPT)
     choose = generate.choice(model, options, exact=False, force=False, end="free" if is_free else "eos")
     found = choose.probabilities(PROMPT, spellings="all", end=end)
     assert _enumerated(logs, before, options, is_free=is_free) == pytest.approx(dict(found), rel=1e-6)
@@ -186,7 +173,7 @@ def test_more_prefixes_than_one_forward_takes_change_nothing() -> None:
     model = random_model()
     options = [a + b + c for a in "abcdefgh" for b in "xyzw" for c in "12"]
     found = generate.choice(model, options, exact=False, end="eos", force=False).probabilities(PROMPT, spellings="all")
-    assert _enumerated(_plain(model), _prompt_ids(model, PROMPT), options) == pytest.approx(dict(found), rel=1e-6)
+    assert _enumerated(plain_logs(model), _prompt_ids(model, PROMPT), options) == pytest.approx(dict(found), rel=1e-6)
 
 
 def test_the_shape_is_that_of_the_values() -> None:
@@ -214,7 +201,7 @@ def test_a_recurrent_model_has_them_too() -> None:
     model = models.from_transformers(recurrent_network(), FakeTokenizer())
     options = ["ab", "abc", "ba"]
     found = generate.choice(model, options, exact=False, end="eos", force=False).probabilities(PROMPT)
-    assert _enumerated(_plain(model), _prompt_ids(model, PROMPT), options) == pytest.approx(dict(found), rel=1e-6)
+    assert _enumerated(plain_logs(model), _prompt_ids(model, PROMPT), options) == pytest.approx(dict(found), rel=1e-6)
 
 
 def test_they_are_a_mapping_that_does_not_change() -> None:
