@@ -4,6 +4,7 @@
     python -m scripts.environments                  # both, with the demo and the tests of models, caches, states and generators
     python -m scripts.environments --only lowest --tests tests
     python -m scripts.environments --only lowest --keep torch --tests tests/kv     # in CI
+    python -m scripts.environments --only newest --python 3.13                     # packages that need a newer Python
 
 The environments are made by uv: `lowest` by `--resolution lowest-direct`, so that what is not declared is new. They are kept in
 `build/environments`, and made anew by `--again`. Each has the CUDA build of torch on Linux, 6 GB on the disk, of which 3 GB are downloaded
@@ -28,7 +29,15 @@ TESTS = ["tests/model", "tests/models", "tests/kv", "tests/state", "tests/genera
 SHOWN = ("torch", "transformers", "tokenizers", "pydantic", "jsonschema-rs", "numpy")
 
 
-def run(kind: str, folder: Path, tests: list[str], *, keep: Sequence[str] = (), again: bool = False) -> bool:
+def run(
+    kind: str,
+    folder: Path,
+    tests: list[str],
+    *,
+    keep: Sequence[str] = (),
+    python_version: str = sys.executable,
+    again: bool = False,
+) -> bool:
     """Return whether the demo and the tests pass in an environment of a kind; it is made where it does not exist.
 
     Args:
@@ -36,6 +45,7 @@ def run(kind: str, folder: Path, tests: list[str], *, keep: Sequence[str] = (), 
         folder: where the environment is made.
         tests: arguments of pytest.
         keep: packages that have the version of `constraints.txt`, in place of the lowest or the newest.
+        python_version: the Python of a new environment: a version, such as `3.13`, or the path of a program.
         again: whether one that exists is removed first.
 
     Raises:
@@ -45,7 +55,7 @@ def run(kind: str, folder: Path, tests: list[str], *, keep: Sequence[str] = (), 
         shutil.rmtree(folder)
     python = folder / "bin" / "python"
     if not python.exists():
-        _uv("venv", "--quiet", "--python", sys.executable, str(folder))
+        _uv("venv", "--quiet", "--python", python_version, str(folder))
     if keep:  # alone, so that what they need gets the lowest version, too
         _uv("pip", "install", "--quiet", "--python", str(python), "--no-deps", *_kept(keep))
     _uv("pip", "install", "--quiet", "--python", str(python), *KINDS[kind], f"{ROOT}[test]")
@@ -68,7 +78,10 @@ def _kept(names: Sequence[str]) -> list[str]:
 
 
 def _versions(python: Path) -> str:
-    code = f"from importlib.metadata import version; print(', '.join(f'{{n}} {{version(n)}}' for n in {SHOWN}))"
+    code = (
+        "from importlib.metadata import version; from platform import python_version; "
+        f"print('Python', python_version(), *(f'{{n}} {{version(n)}}' for n in {SHOWN}), sep=', ')"
+    )
     return subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
 
 
@@ -97,12 +110,12 @@ def main(argv: list[str] | None = None) -> None:
     parser.add_argument(
         "--keep", nargs="+", default=[], help="packages that have the version of constraints.txt, such as torch"
     )
+    parser.add_argument("--python", default=sys.executable, help="the Python of new environments; by default this one")
     parser.add_argument("--again", action="store_true", help="make them anew")
     chosen = parser.parse_args(argv)
     kinds = [chosen.only] if chosen.only else list(KINDS)
-    passed = {
-        kind: run(kind, chosen.folder / kind, chosen.tests, keep=chosen.keep, again=chosen.again) for kind in kinds
-    }
+    options = {"keep": chosen.keep, "python_version": chosen.python, "again": chosen.again}
+    passed = {kind: run(kind, chosen.folder / kind, chosen.tests, **options) for kind in kinds}
     failed = [kind for kind, good in passed.items() if not good]
     if failed:
         sys.exit(f"the environment of {' and '.join(failed)} fails; see above")
