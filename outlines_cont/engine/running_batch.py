@@ -28,6 +28,9 @@ from outlines_cont.kv.serial import AnyBatch, open_batch
 from outlines_cont.meter import Meter
 from outlines_cont.state.row import StateRow
 
+# A row with this many tokens to feed, or fewer, is fed in the forwards of the rows that decode: such as one that continues a state.
+_FEW_TOKENS = 8
+
 
 class RunningBatch:
     """Rows that are fed in the same forwards, with their KV cache.
@@ -57,8 +60,8 @@ class RunningBatch:
 
     @property
     def is_prefilling(self) -> bool:
-        """Whether some sequence has more than one token of its prompt to feed."""
-        return any(one.cached < len(one.source.token_ids) and one.num_pending > 1 for one in self.sequences)
+        """Whether some sequence has so much of its prompt to feed that this is done in a batch of its own."""
+        return any(one.cached < len(one.source.token_ids) and one.num_pending > _FEW_TOKENS for one in self.sequences)
 
     def leave(self) -> list[tuple[Row, StateRow]]:
         """Remove the rows that have ended, and return each with its value, which has its keys and values."""
