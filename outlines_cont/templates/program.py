@@ -328,7 +328,8 @@ class TemplateProgram:
         self._flush()
         yield from self._take_news()
         before, options = self._current_state(), self._limit_tokens(piece)
-        call = self._call = Call(generator, before, options, rng=piece.rng)
+        # Events have the log-probabilities of forced tokens at the end; else these are computed with what follows, or when they are read.
+        call = self._call = Call(generator, before, options, rng=piece.rng, score_last=self._shown is not None)
         events = None if self._shown is None or _is_search(generator) else RunEvents(call, self._shown)
         task = call.task(None if events is None else events.pull)
         marks = _ShownMarks(call, len(before.rows[0][0].token_ids))
