@@ -328,7 +328,7 @@ class Engine:
                 else:
                     yield item
         except BaseException:
-            # Shielded: where no thread is free yet, cancelling it again would leave the task open.
+            # Shielded: if no thread is free yet, cancelling it again would leave the task open.
             await asyncio.shield(asyncio.to_thread(task.close))
             raise
 
@@ -367,7 +367,7 @@ class Engine:
                     self._scheduler.admit(checkpoint.add)
                     self._plan()
                     self._scheduler.merge()
-                    # The list grows where a batch is bisected.
+                    # The list grows if a batch is bisected.
                     has_moved = [self._step_batch(batch) for batch in self._scheduler.batches]
                     if not any(has_moved) and not self._scheduler.submitted:
                         self._await_calls()

@@ -73,7 +73,7 @@ class RowLimits:
         return cls(end_ids, eos, not_eos, model_eos, stop_tokens, model.context_length, max_length=model.context_length)
 
     def without_ends(self) -> Self:
-        """Return the same where ends of text are tokens like all others."""
+        """Return the same limits for a row in which ends of text are tokens like all others."""
         return replace(self, end_ids=frozenset(), eos=TokenSet.none, not_eos=TokenSet.all, known={})
 
     def up_to(self, length: int | None) -> Self:

@@ -159,7 +159,7 @@ class Row(FedSequence):
                 context.
             start: index of the first token of the piece, if that is not at the end: the piece may rewind to it.
 
-        Raises the error of the row where it has failed.
+        Raises the error of the row if it has failed.
         """
         if self.error is not None:
             raise self.error
@@ -451,7 +451,7 @@ class Row(FedSequence):
         self.counts.reused_tokens += count
 
     def _check_pinned(self) -> None:
-        """Raise `NotRecomputable` where a token that is pinned would be fed again."""
+        """Raise `NotRecomputable` if a token that is pinned would be fed again."""
         pinned = min(self.source.pinned, self.tokens.num_common)
         if self.cached < pinned:
             self.source.check_pinned(self.cached, "the last of them would be fed again, for the logits after it")

@@ -84,7 +84,7 @@ class RunningBatch:
                 that would leave most of the forward empty; see `chunk_width`.
 
         Returns:
-            (R, V) logits to sample from, where those of the forward are just that; else None, and rows have their own.
+            (R, V) logits to sample from, if those of the forward are just that; else None, and rows have their own.
 
         Raises:
             KVBudgetError: there is no room for the new keys and values. Then, and after any other error, call `forget`.
@@ -184,7 +184,7 @@ class RunningBatch:
     def begin_anew(self) -> bool:
         """Drop all keys and values but pinned ones, also those that the rows began with, to feed all tokens again in little memory.
 
-        Returns False, and does nothing, where not everything was fed since the last time.
+        Returns False, and does nothing, if not everything was fed since the last time.
         """
         if self._is_anew:
             return False
@@ -203,7 +203,7 @@ class RunningBatch:
             one.lose(one.source_cached)
 
     def read_scores(self) -> None:
-        """Give rows the log-probabilities of their forced tokens, where no draw has read them from the device."""
+        """Give rows the log-probabilities of their forced tokens, if no draw has read them from the device."""
         if self.scores is not None:
             self.note_scores(self.scores.tolist())
 

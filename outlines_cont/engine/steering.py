@@ -1,5 +1,5 @@
 """How a running piece steers its row: `plan` follows the merged branches of its policies (rewind, append, exclude tokens) until the row
-samples under a mask, waits or ends; `take` appends the token that was drawn. A piece ends where its policies stop it, or only end
+samples under a mask, waits or ends; `take` appends the token that was drawn. A piece ends if its policies stop it, or only end
 tokens are allowed, or one is drawn (unless a policy rewinds there), or a token that leaves its language (`Exits`), at its length limits,
 which may cut forced tokens, and by an error, as in a policy. Policies that neither sample, wait nor stop fail after 10,000 branches.
 
@@ -173,9 +173,9 @@ def _decide(row: Row) -> None:
 
 
 def _next_branches(row: Row, *, is_bounded: bool = False) -> list[Branch]:
-    """Return the branch to take; none where the policies stop the row, or one of them has rewound it at its end.
+    """Return the branch to take; none if the policies stop the row, or one of them has rewound it at its end.
 
-    With `is_bounded`, raise `TooLong` where that takes too long for a step; see `SlowWork`.
+    With `is_bounded`, raise `TooLong` if that takes too long for a step; see `SlowWork`.
     """
     started = perf_counter()
     if row.slow is not None:
@@ -311,7 +311,7 @@ def _leave(row: Row, token_id: int, found: Exit) -> bool:
     """End the piece with a token that leaves its language, after the bytes of it that belong to the text, which are spelled anew.
 
     Where the policies do not let these bytes be written, or the text end after them, no token that leaves after them is drawn here.
-    Returns False, and the row is as before, where policies take too long for a step; the row waits for them.
+    Returns False, and the row is as before, if policies take too long for a step; the row waits for them.
     """
     start, logits, logprob = row.length, row.logits, row.end_logprob(found.token_ids)
     spelled = encode_bytes_inside(row.model.tokenizer, found.text, row.tokens.ids)

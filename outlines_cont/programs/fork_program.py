@@ -255,7 +255,7 @@ class ForkProgram(RowProgram):
         self.driver = driver
         self.fork_index = 0
         self.parent: int | None = None
-        self.captures: dict[str, str] = {}  # replaced, never changed, as a copy is restored where a step is undone
+        self.captures: dict[str, str] = {}  # replaced, never changed, as a copy is restored if a step is undone
         self.log = ""
         self.start = start
         self.waits_for: tuple[str, ...] = ()
