@@ -8,7 +8,7 @@ are those of any other span; a reply with calls has no value.
 
 If calls have no marker of their own, a call may only begin a reply, and the marker inside of the text is text. Where the answers of a model
 have a head of their own, such as the final channel of gpt-oss, a reply begins with the choice of that head or a call, and its text is a
-piece behind the head (`HeadProgram`).
+piece behind the head (`Answer`).
 
 `FormattedReply`: calls, or a text under a constraint, as one constraint to the union of both: so the first tokens decide which of them it
 is, by their probabilities, and nothing in the text is a call. A text that begins as a call does is not among them.

@@ -54,7 +54,7 @@ def logits_processor(
             pattern as `fsm.regex` reads it.
         tokenizer: the tokenizer of the model, of transformers or of `models`; or a model of `models`, which has the rest, too.
         eos_token_ids: the ids that end a text; None for the tokenizer's. A model may have more: `model.generation_config.eos_token_id`.
-        vocab_size: how many tokens the model has logits for, where the tokenizer has more.
+        vocab_size: how many tokens the model has logits for, if the tokenizer has more.
         checks: what is done about keywords beyond the automaton (`expression.checks`): "refuse", or "ignore", so that a text may fail them.
             That a key may occur twice in an object that takes any key is accepted: the last one counts when JSON is read.
 
@@ -80,7 +80,7 @@ def prefix_allowed_tokens_fn(
 ) -> AllowedTokens:
     """Return a function for `model.generate(..., prefix_allowed_tokens_fn=function)` of transformers.
 
-    It allows the same tokens as `logits_processor` does, which is faster where a state allows many: a function makes a list of them for
+    It allows the same tokens as `logits_processor` does, which is faster if a state allows many: a function makes a list of them for
     every row and step. Arguments and errors are those of `logits_processor`.
     """
     return AllowedTokens(_compiled(constraint, tokenizer, eos_token_ids, vocab_size, checks))

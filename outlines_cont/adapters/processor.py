@@ -61,7 +61,7 @@ class RowMasks:
     def state_after(self, token_ids: NDArray[np.int64]) -> int:
         """Return the state after (T,) int64 ids, the first of which begins the text; `OVER` after an end, or a token that is not allowed.
 
-        Cost: a look-up and a step where the text without its last token is known, else a step for each token after the longest known
+        Cost: a look-up and a step if the text without its last token is known, else a step for each token after the longest known
         prefix that was looked up: all but 0, 1, 2, 4, 8 ... tokens.
         """
         token_ids = np.ascontiguousarray(token_ids, np.int64)
@@ -227,7 +227,7 @@ class ConstraintAdapter:
         return type(self)(self._masks, Prompts(inputs))
 
     def _start(self, rows: NDArray[np.int64]) -> int:
-        """Return the column at which the texts of (B, T) rows begin; `AmbiguousPrompt` where `of` was not called, or for other prompts."""
+        """Return the column at which the texts of (B, T) rows begin; `AmbiguousPrompt` if `of` was not called, or for other prompts."""
         if self._prompts is None:
             raise AmbiguousPrompt(
                 "expected the prompts of the call, as whole rows do not say where their text begins. Give its inputs: "
@@ -327,11 +327,11 @@ class ConstraintProcessor(ConstraintAdapter, LogitsProcessor):
         return masked  # type: ignore[return-value]
 
     def _check_width(self, width: int) -> None:
-        """Raise `VocabularyMismatch` where logits have no column for some token."""
+        """Raise `VocabularyMismatch` if logits have no column for some token."""
         if width < self._masks.num_needed:
             raise VocabularyMismatch(
                 f"expected logits of at least {self._masks.num_needed:,} tokens, those of the tokenizer that the constraint was made with, "
-                f"got {width:,}. Give the tokenizer of this model; where it has tokens that the model has no logits for, pass "
+                f"got {width:,}. Give the tokenizer of this model; if it has tokens that the model has no logits for, pass "
                 f"`vocab_size={width}` as well."
             )
 

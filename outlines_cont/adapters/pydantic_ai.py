@@ -112,7 +112,7 @@ class AgentModel(Model[Any]):
         model_request_parameters: ModelRequestParameters,
         run_context: RunContext[Any] | None = None,
     ) -> AsyncGenerator[StreamedResponse]:
-        """Yield a response that grows; the reply is cut where the block ends before it."""
+        """Yield a response that grows; the reply is cut if the block ends before it."""
         check_allow_model_requests()
         settings, parameters = self.prepare_request(model_settings, model_request_parameters)
         stream, num_prompt = await asyncio.to_thread(self._opened, messages, settings or {}, parameters)
@@ -149,7 +149,7 @@ class AgentModel(Model[Any]):
         return chat.stream(writer, **calls, **_options(settings, parameters)), num_prompt
 
     def _writer(self, parameters: ModelRequestParameters) -> Generator:
-        """Return the generator of a text of a reply: JSON of the schema of the output, where it has one."""
+        """Return the generator of a text of a reply: JSON of the schema of the output, if it has one."""
         found = parameters.output_object
         if found is None or parameters.output_mode not in ("native", "prompted"):
             return self._text

@@ -132,7 +132,7 @@ def call_arguments(function: Mapping[str, Any]) -> dict[str, Any] | str:
 
 
 def with_parsed_calls(message: Message) -> Message:
-    """Return a message whose calls have their arguments as dicts, where these are objects of JSON; the same, if it has no calls."""
+    """Return a message whose calls have their arguments as dicts, if these are objects of JSON; the same, if it has no calls."""
     if not message.get("tool_calls"):
         return message
     pairs = zip(_calls_of(message), called_functions(message), strict=True)

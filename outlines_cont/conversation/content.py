@@ -1,7 +1,7 @@
 """`Content`: what a conversation holds, as an immutable value that its forks and marks share: a state of one row, how many of its tokens
 were fed (the rest is the pending request), and the constraint on what follows. The state appends, joins and cuts tokens.
 
-`ConversationConstraint`: a token FSM in the state to which the tokens from some index on lead (`TokenNotAllowed` where they fail), up to
+`ConversationConstraint`: a token FSM in the state to which the tokens from some index on lead (`TokenNotAllowed` if they fail), up to
 an end of text, after which every token is allowed. Of that of a loaded file only the index is known: `ConstraintRequired` until it is
 set again.
 
@@ -59,7 +59,7 @@ class ConversationConstraint:
 
     @property
     def mask(self) -> TokenSet:
-        """The token ids that may be sampled next, with ends of text where the text may end; `ConstraintRequired` if not known."""
+        """The token ids that may be sampled next, with ends of text if the text may end; `ConstraintRequired` if not known."""
         return TokenSet.all if self.state is None else TokenSet.of_bitmask(self._known.bitmask(self.state))
 
     @property
@@ -168,7 +168,7 @@ class Content:
     def without(self, start: int, stop: int, kv: RowKV | None = None) -> Content:
         """Return the content without some tokens; `kv` are approximate keys and values; None recomputes those of later tokens.
 
-        A constraint is lifted, with a `ConstraintWarning`, where nothing is left from a position before its beginning on.
+        A constraint is lifted, with a `ConstraintWarning`, if nothing is left from a position before its beginning on.
         """
         row, first, constraint = _without(self.state, start, stop), self.approximate_from, self.constraint
         if start < constraint.start and stop == len(self.row.token_ids):

@@ -33,7 +33,7 @@ class Rotary:
 
     @classmethod
     def of_model(cls, model: LanguageModel) -> Rotary:
-        """Return the rotation of `model`, verified by a probe that runs once; `UnsupportedModel` where its keys do not rotate so."""
+        """Return the rotation of `model`, verified by a probe that runs once; `UnsupportedModel` if its keys do not rotate so."""
         if "rotary" not in model.memo:
             model.memo["rotary"] = _probed(model)
         found = model.memo["rotary"]

@@ -42,7 +42,7 @@ class RewindableRow(RowView, Protocol):
 def backtrack(row: RewindableRow, branch: Branch, vocab_size: int) -> bool:
     """Rewind the row and exclude tokens as a branch requires; return False if the rest of the branch is not to be executed.
 
-    That is where the policy that has decided has no retries left, and gives up or raises, or where its position has none left.
+    That is if the policy that has decided has no retries left, and gives up or raises, or where its position has none left.
     """
     decider = row.decider
     if branch.is_retry and decider is not None:

@@ -35,7 +35,6 @@ from outlines_cont.engine.scheduler import Scheduler
 from outlines_cont.engine.steering import plan, plan_if_drafted
 from outlines_cont.engine.token_draws import Speculation, TokenDraws
 from outlines_cont.errors import ProcessForked
-from outlines_cont.immutable import changed
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.row import RowKV
 from outlines_cont.meter import Meter
@@ -329,18 +328,9 @@ class Engine:
                 else:
                     yield item
         except BaseException:
-            # Shielded: where no thread is free yet, cancelling it again would leave the task open.
+            # Shielded: if no thread is free yet, cancelling it again would leave the task open.
             await asyncio.shield(asyncio.to_thread(task.close))
             raise
-
-    def release(self, row: Row) -> Job:
-        """Let a row that has stayed in its batch leave it; return the job that has its result then."""
-        with self.lock:
-            row.piece = changed(row.piece, ends_row=True)
-            row.leave_when_scored()
-            job = Job([row], row.counts)
-            self.submit(job)
-        return job
 
     def snapshots(self, rows: Sequence[Row]) -> list[StateRow]:
         """Return running rows as values, as they are between two steps; they continue to run, and no token is fed again.
@@ -376,12 +366,11 @@ class Engine:
                     self._scheduler.remove_cancelled()
                     self._scheduler.admit(checkpoint.add)
                     self._plan()
-                    # The list grows where a batch is bisected.
+                    self._scheduler.merge()
+                    # The list grows if a batch is bisected.
                     has_moved = [self._step_batch(batch) for batch in self._scheduler.batches]
                     if not any(has_moved) and not self._scheduler.submitted:
                         self._await_calls()
-                    self._note_pauses()
-                    self._scheduler.merge()
                     self._speculation.keep(self._scheduler.rows)
                     self._scheduler.remove_cancelled()
             finally:
@@ -405,17 +394,6 @@ class Engine:
             for row in batch.rows:
                 plan(row)
             self._scheduler.leave(batch)
-
-    def _note_pauses(self) -> None:
-        """Tell jobs of the rows that have ended their piece, and stay in their batch."""
-        if not any(job.stays for job in self._scheduler.jobs):
-            return
-        for batch in self._scheduler.batches:
-            for row in batch.rows:
-                if row.job.stays and not row.job.is_over:
-                    plan(row)
-                    if row.is_paused:
-                        row.job.note_end(row, row.snapshot(None))
 
     def _step_batch(self, batch: RunningBatch) -> bool:
         """Draft, feed, execute what controllers have returned, and draw for one batch; return whether anything was done."""

@@ -34,7 +34,7 @@ class Guidance:
 
     Attributes:
         negative_prompt: a text or `Tokens`, encoded as a prompt is, or token ids, at least one. The empty text is the token that the
-            tokenizer puts at the beginning of every text; an error where it puts none.
+            tokenizer puts at the beginning of every text; an error if it puts none.
         scale: 1 is the model's own distribution; 0 is that after the negative prompt; more than 1 moves away from the latter.
 
     Raises:

@@ -44,7 +44,6 @@ class Job:
         is_controlled: whether controllers outside the engine are called, so that any row may change.
         is_calling: whether calls of controllers have not ended; until then no row of the job takes a token.
         reads_ahead: whether rows feed their tokens while controllers are called.
-        stays: whether a row has ended for the job as soon as its piece has, and stays in its batch, for the piece of another job.
         slow_seconds: the time that threads have worked for its rows outside of steps; see `SlowWork`.
         slow_work: their work, as `fsm` counts it.
     """
@@ -54,7 +53,6 @@ class Job:
     is_calling = False
     is_lost = False
     reads_ahead = False
-    stays = False
     slow_seconds = 0.0
     slow_work = 0
     _values: tuple[str, ...] = ("rows", "_num_rows")

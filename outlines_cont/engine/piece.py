@@ -1,6 +1,6 @@
-"""`Piece`: a span of text to be written, as a value: policies, sampler, limits, draft. `RunningPiece`: a piece that a row is writing, with
-its limits, its text, and why it has ended. A row has one, which is replaced when the next begins (`Row.begin`). `Sample`: how the next
-token of a row is drawn. `RowStatus`: what a row does in a step.
+"""`Piece`: a span of text to be written, as a value: policies, sampler, limits, draft, and what follows it (`Next`). `RunningPiece`: a span
+that a row is writing, with its limits, its text, and why it has ended. A row has one, which is replaced when the next begins (`Row.begin`).
+`Sample`: how the next token of a row is drawn. `RowStatus`: what a row does in a step.
 
 `RowLimits`: the limits of a row: minimal and maximal length, the context, and the tokens that end a text (those of the model, and stop
 tokens). `sampled` adds the stop tokens to masks that allow an end of the model, and removes all ends below the minimal length unless
@@ -9,7 +9,7 @@ nothing else is allowed. `room`: how many tokens may follow.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import Any, NamedTuple, Self
@@ -73,7 +73,7 @@ class RowLimits:
         return cls(end_ids, eos, not_eos, model_eos, stop_tokens, model.context_length, max_length=model.context_length)
 
     def without_ends(self) -> Self:
-        """Return the same where ends of text are tokens like all others."""
+        """Return the same limits for a row in which ends of text are tokens like all others."""
         return replace(self, end_ids=frozenset(), eos=TokenSet.none, not_eos=TokenSet.all, known={})
 
     def up_to(self, length: int | None) -> Self:
@@ -143,6 +143,8 @@ class Piece:
         scores_end: whether forced tokens at the very end are fed for their log-probabilities.
         horizon: at how many of the last positions logits are kept, if no policy wants more.
         options: those of the call, which the state keeps; see `WrittenPiece`.
+        then: a function of the row that returns what follows the piece when it has ended without an error; None, or if it returns None,
+            the row ends with the piece.
     """
 
     policies: Sequence[Policy[Any]] = ()
@@ -156,6 +158,7 @@ class Piece:
     scores_end: bool = True
     horizon: int = 0
     options: Any = None
+    then: Callable[[Any], Next | None] | None = None
     _drawings: dict[float | None, Drawing] = field(default_factory=dict, init=False, repr=False)
 
     def drawing(self, temperature: float | None = None) -> Drawing:
@@ -167,6 +170,27 @@ class Piece:
             self._drawings[None] = plain
             drawing = self._drawings[wanted] = plain if wanted is None else tempered(plain, wanted)
         return drawing
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Next:
+    """What follows a piece in its row.
+
+    Attributes:
+        piece: what is to be written next.
+        between: tokens to append first, which no policy reads. The row ends by its length if the context has no room for them.
+        start: index of the first token of the piece; None for the end of the row.
+        guidance: the negative prompt, a row, and the scale; see `Row.begin`.
+        thoughts: those that have just ended; None for those that the row has.
+        program: what decides on the row from then on; None to keep what does.
+    """
+
+    piece: Piece
+    between: Sequence[int] = ()
+    start: int | None = None
+    guidance: tuple[StateRow, float] | None = None
+    thoughts: Thoughts | None = None
+    program: Any = None
 
 
 class Sample(NamedTuple):
@@ -189,15 +213,15 @@ class RunningPiece:
         owed: forced tokens that a limit has cut off.
         given: the row as it was given, if token healing has removed its last tokens.
         finish_reason, stop: why the piece has ended, empty until then; the stop text or stop token, if one did.
-        ends_row: whether the row ends with the piece; if not, its program decides what follows.
+        ends_row: whether the row ends with the piece, as nothing follows it.
         error: what the piece has failed with, if the row goes on.
         thoughts: what the model has thought before the piece, or thinks in it; None without thinking.
         drafted, reused: see `WrittenPiece`.
     """
 
-    def __init__(self, piece: Piece, written: WrittenPiece, text: PieceText, length: int, *, ends_row: bool) -> None:
+    def __init__(self, piece: Piece, written: WrittenPiece, text: PieceText, length: int) -> None:
         """Begin in a row of `length` tokens; `written` is the part of the piece that the row has already."""
-        self.spec, self.text, self.ends_row = piece, text, ends_row
+        self.spec, self.text, self.ends_row = piece, text, piece.then is None
         longest = None if piece.max_tokens is None else length + piece.max_tokens
         # The tokens that respell a healed end do not count.
         limits = piece.limits.up_to(None if text.healed else longest)

@@ -125,7 +125,7 @@ class PathRow(PrefillRow):
 
 
 def token_logprobs(logits: torch.Tensor, token_ids: Sequence[int]) -> list[float] | None:
-    """Return the natural logarithms of the probabilities of some tokens by (V,) logits; None where these are no distribution.
+    """Return the natural logarithms of the probabilities of some tokens by (V,) logits; None if these are no distribution.
 
     Cost: one pass over the logits, and one synchronisation.
     """

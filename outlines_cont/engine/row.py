@@ -3,7 +3,8 @@ states, the next sample, the random stream; and it owns what is fed of them: key
 and `rewind` keep these parts consistent; policies read it as a `RowView`; `chunk` and `wanted` are what it feeds. A checkpoint and a fork
 take the values as they are; `leave` and `snapshot` return the row as an immutable `StateRow`.
 
-A row without a program (`RowProgram`) leaves when its piece has ended; a program decides what follows, in the same batch.
+When its piece has ended, the row leaves, or begins what follows the piece (`Piece.then`), in the same batch. A row with a program
+(`RowProgram`) is planned by that, in place of its policies.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ _FIRST = (0,)
 
 
 class RowProgram(ABC):
-    """What decides what a row does when its piece has ended, or waits; a copy of it belongs to each fork."""
+    """What plans a row in place of its policies: such as one that waits for code outside of the engine. Each fork has a copy."""
 
     reads_ahead = False
     """Whether pending tokens are fed while the program is called."""
@@ -58,8 +59,8 @@ class RowProgram(ABC):
     def plan(self, row: Row) -> None:
         """Plan the next step of the row.
 
-        Afterwards the row samples, is scored, waits to be called (`RowStatus.CALLING`), or has ended; see `follow_policies` and
-        `begin_next`. An error is that of the row.
+        Afterwards the row samples, is scored, waits to be called (`RowStatus.CALLING`), or has ended; see `follow_policies`. An error is
+        that of the row.
         """
 
     def appending(self, row: Row) -> None:
@@ -96,7 +97,7 @@ class Row(FedSequence):
         sample: how the next token is drawn.
         draft: its speculative decoding, if there is any.
         negative: its negative prompt, if it is guided.
-        program: what decides what follows a piece; None if the row ends with it.
+        program: what plans it; None for its policies.
         status: what it does in this step.
         slow: what a thread computes for it outside of steps, for which it waits; None for nothing.
         error: what it has failed with.
@@ -138,16 +139,6 @@ class Row(FedSequence):
         if source.pinned > min(self.tokens.num_common, self.cached):
             self.guarded(source.check_pinned, min(self.tokens.num_common, self.cached), "its last tokens are removed")
 
-    def go_on(self, source: StateRow, piece: Piece, **given: Any) -> None:
-        """Begin another piece where the last has ended, as a new row of `source` would, which has the tokens of this row and may have more.
-
-        Nothing is fed again. Forced tokens that are not scored yet are scored when the next are fed.
-        """
-        self.tokens = Track(source).changed(num_common=self.tokens.num_common)
-        self.source, self.stream = replace(source, kv=self.source.kv, logits=None), source.stream.open()
-        self.feed.settle()
-        self.begin(piece, **given)
-
     def begin(
         self,
         piece: Piece,
@@ -156,7 +147,6 @@ class Row(FedSequence):
         healing: Healing = NO_HEALING,
         guidance: tuple[StateRow, float] | None = None,
         start: int | None = None,
-        ends_row: bool = True,
     ) -> None:
         """Begin a piece at the end of the row.
 
@@ -168,9 +158,8 @@ class Row(FedSequence):
             guidance: the negative prompt, a row, and the scale; the piece ends where one of both sequences has reached the end of the
                 context.
             start: index of the first token of the piece, if that is not at the end: the piece may rewind to it.
-            ends_row: whether the row ends with the piece.
 
-        Raises the error of the row where it has failed.
+        Raises the error of the row if it has failed.
         """
         if self.error is not None:
             raise self.error
@@ -181,7 +170,7 @@ class Row(FedSequence):
         text_bytes = self.model.tokenizer.text_bytes
         healed = text_bytes(self.tokens.ids[written.start :])[: written.healed] if resume else text_bytes(removed)
         text = PieceText(healed, written.start, self.model.tokenizer)
-        begun = RunningPiece(piece, written, text, self.length, ends_row=ends_row)
+        begun = RunningPiece(piece, written, text, self.length)
         self.piece = changed(begun, given=given, reused=self.cached)
         self.status, self.sample, self.decider = RowStatus.WAITING, Sample(), None
         self.draft = None if piece.drafter is None else RowDraft(piece.drafter)
@@ -364,11 +353,6 @@ class Row(FedSequence):
         return self.piece.has_ended
 
     @property
-    def is_paused(self) -> bool:
-        """Whether the piece has ended, and the row waits for another, of which no program decides."""
-        return self.has_ended and not self.piece.ends_row and self.program is None
-
-    @property
     def is_over(self) -> bool:
         """Whether the piece has ended, and its tokens are scored."""
         return self.has_ended and self.status is RowStatus.LEAVING
@@ -467,7 +451,7 @@ class Row(FedSequence):
         self.counts.reused_tokens += count
 
     def _check_pinned(self) -> None:
-        """Raise `NotRecomputable` where a token that is pinned would be fed again."""
+        """Raise `NotRecomputable` if a token that is pinned would be fed again."""
         pinned = min(self.source.pinned, self.tokens.num_common)
         if self.cached < pinned:
             self.source.check_pinned(self.cached, "the last of them would be fed again, for the logits after it")

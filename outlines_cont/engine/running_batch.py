@@ -28,6 +28,9 @@ from outlines_cont.kv.serial import AnyBatch, open_batch
 from outlines_cont.meter import Meter
 from outlines_cont.state.row import StateRow
 
+# A row with this many tokens to feed, or fewer, is fed in the forwards of the rows that decode: such as one that continues a state.
+_FEW_TOKENS = 8
+
 
 class RunningBatch:
     """Rows that are fed in the same forwards, with their KV cache.
@@ -57,8 +60,8 @@ class RunningBatch:
 
     @property
     def is_prefilling(self) -> bool:
-        """Whether some sequence has more than one token of its prompt to feed."""
-        return any(one.cached < len(one.source.token_ids) and one.num_pending > 1 for one in self.sequences)
+        """Whether some sequence has so much of its prompt to feed that this is done in a batch of its own."""
+        return any(one.cached < len(one.source.token_ids) and one.num_pending > _FEW_TOKENS for one in self.sequences)
 
     def leave(self) -> list[tuple[Row, StateRow]]:
         """Remove the rows that have ended, and return each with its value, which has its keys and values."""
@@ -81,7 +84,7 @@ class RunningBatch:
                 that would leave most of the forward empty; see `chunk_width`.
 
         Returns:
-            (R, V) logits to sample from, where those of the forward are just that; else None, and rows have their own.
+            (R, V) logits to sample from, if those of the forward are just that; else None, and rows have their own.
 
         Raises:
             KVBudgetError: there is no room for the new keys and values. Then, and after any other error, call `forget`.
@@ -181,7 +184,7 @@ class RunningBatch:
     def begin_anew(self) -> bool:
         """Drop all keys and values but pinned ones, also those that the rows began with, to feed all tokens again in little memory.
 
-        Returns False, and does nothing, where not everything was fed since the last time.
+        Returns False, and does nothing, if not everything was fed since the last time.
         """
         if self._is_anew:
             return False
@@ -200,7 +203,7 @@ class RunningBatch:
             one.lose(one.source_cached)
 
     def read_scores(self) -> None:
-        """Give rows the log-probabilities of their forced tokens, where no draw has read them from the device."""
+        """Give rows the log-probabilities of their forced tokens, if no draw has read them from the device."""
         if self.scores is not None:
             self.note_scores(self.scores.tolist())
 

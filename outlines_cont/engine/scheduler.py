@@ -1,5 +1,5 @@
 """`Scheduler`: the scheduler of continuous batching: first come, first served, up to `max_rows`, and fewer if keys and values run out of
-room; the rows of a search start together. New prompts are prefilled in batches of their own, which are merged with the decoding rows when
+room; the rows of a search start together. Long prompts are prefilled in batches of their own, which are merged with the decoding rows when
 done. A batch whose forward fails is bisected until the failing row, or search, is alone; without room for keys and values rows wait again
 instead. A row may wait for others that feed the same prefix (`Reuse`); a row that leaves is added to the prefix cache if it is long enough.
 
@@ -202,7 +202,7 @@ class Scheduler:
         while self.submitted:
             job = self.submitted[0]
             if job not in jobs:
-                self.waiting.extend([row for row in job.rows if row not in known])  # others have stayed in their batch
+                self.waiting.extend([row for row in job.rows if row not in known])
                 self.jobs.append(job)
             self.submitted.popleft()
 
@@ -260,7 +260,7 @@ class Scheduler:
             self.waiting.insert(at + offset, fork)
 
     def merge(self) -> None:
-        """Merge the batches that have fed their prompts."""
+        """Merge the batches that have fed their prompts, but for few tokens."""
         self.batches = [batch for batch in self.batches if batch.rows]
         is_open = len(self.batches) > 1 and self._model.can_stack
         ready = [batch for batch in self.batches if not batch.is_prefilling] if is_open else []

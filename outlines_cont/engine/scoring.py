@@ -91,7 +91,7 @@ def score_rows(
         NotRecomputable: a pinned token would be fed again.
         Exception: the error of a row in its forward, such as `InvalidLogits`.
 
-    Cost: the tokens from the one before the first on are fed, but for the last; those before it where the row has no keys and values.
+    Cost: the tokens from the one before the first on are fed, but for the last; those before it if the row has no keys and values.
     """
     counts, scores = Meter(), list[list[TokenScore]]()
     for start in range(0, len(rows), _MAX_ROWS):

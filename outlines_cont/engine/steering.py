@@ -1,14 +1,13 @@
 """How a running piece steers its row: `plan` follows the merged branches of its policies (rewind, append, exclude tokens) until the row
-samples under a mask, waits or ends; `take` appends the token that was drawn. A piece ends where its policies stop it, or only end
+samples under a mask, waits or ends; `take` appends the token that was drawn. A piece ends if its policies stop it, or only end
 tokens are allowed, or one is drawn (unless a policy rewinds there), or a token that leaves its language (`Exits`), at its length limits,
 which may cut forced tokens, and by an error, as in a policy. Policies that neither sample, wait nor stop fail after 10,000 branches.
 
-`begin_next` begins what follows a piece in the same row; programs call it.
+What follows a piece (`Piece.then`) begins when it has ended, in the same row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from time import perf_counter
@@ -16,8 +15,8 @@ from time import perf_counter
 import torch
 
 from outlines_cont.engine.backtracking import backtrack, exclude_exit, retry_earlier
-from outlines_cont.engine.piece import Piece, RowStatus, Sample
-from outlines_cont.engine.row import Row, RowProgram
+from outlines_cont.engine.piece import Next, RowStatus, Sample
+from outlines_cont.engine.row import Row
 from outlines_cont.engine.track import Top
 from outlines_cont.errors import DeadEnd, UnsupportedBranch
 from outlines_cont.immutable import changed
@@ -25,7 +24,7 @@ from outlines_cont.models.tokenizer.special_names import encode_bytes_inside
 from outlines_cont.policies.branch import Branch, Exit, Exits, TokenSet
 from outlines_cont.policies.compose import row_ahead
 from outlines_cont.policies.slow_work import SlowWork, TooLong, bounded
-from outlines_cont.state.row import APPENDED, FORCED, GENERATED, StateRow, Thoughts
+from outlines_cont.state.row import APPENDED, FORCED, GENERATED
 from outlines_cont.user_code import user_code_error
 
 # The most branches of the policies of a row in one step.
@@ -40,6 +39,10 @@ def plan(row: Row) -> None:
         return
     if row.slow is not None and not _is_computed(row, row.slow):
         return
+    _plan(row)
+
+
+def _plan(row: Row) -> None:
     if row.program is None:
         follow_policies(row)
         return
@@ -70,12 +73,9 @@ def plan_if_drafted(row: Row) -> bool:
 
 def follow_policies(row: Row) -> None:
     """Follow the branches of the policies; an error in one of them is that of the row."""
-    try:
-        _decide(row)
-    except Exception as error:
-        row.refuse(error)
-    except SystemExit as error:
-        row.refuse(user_code_error(error))
+    row.guarded(_decide, row)
+    if row.piece.finish_reason:
+        row.guarded(_end_piece, row)
 
 
 def follow(row: Row, branch: Branch) -> None:
@@ -84,41 +84,28 @@ def follow(row: Row, branch: Branch) -> None:
     def act() -> None:
         if _follow(row, branch) and row.policies.policies:
             _decide(row)
-        else:
-            row.leave_when_scored()
+        row.leave_when_scored()
 
     row.guarded(act)
 
 
-def begin_next(
-    row: Row,
-    piece: Piece,
-    *,
-    between: Sequence[int] = (),
-    start: int | None = None,
-    guidance: tuple[StateRow, float] | None = None,
-    thoughts: Thoughts | None = None,
-    program: RowProgram | None = None,
-    ends_row: bool = True,
-) -> None:
-    """Begin the next piece of a row, whose program is called no more, and plan its next step.
+def _end_piece(row: Row) -> None:
+    """Begin what follows a piece that has ended, or let the row leave."""
+    then = row.piece.spec.then
+    following = None if then is None or row.piece.ends_row else then(row)
+    if following is not None:
+        _begin_next(row, following)
+        return
+    row.piece = changed(row.piece, ends_row=True)
+    row.leave_when_scored()
 
-    The row stays in its batch, and its stream goes on.
 
-    Args:
-        piece: what is to be written next.
-        between: tokens to append first, which no policy reads. The row ends by its length where the context has no room for them.
-        start: index of the first token of the piece, if that is not at the end.
-        guidance: see `Row.begin`.
-        thoughts: those that have just ended; None for those that the row has.
-        program: what decides what follows the piece; None if nothing does.
-        ends_row: whether the row ends with the piece, if no program follows; else it waits for another, as that of a template does.
-    """
-    ended = row.piece
+def _begin_next(row: Row, following: Next) -> None:
+    """Begin the next piece of a row, and plan its next step. The row stays in its batch, and its stream goes on."""
+    ended, between = row.piece, following.between
     room = ended.limits.context_room(row.length)
-    row.program = None
     if room is not None and room < len(between):
-        row.piece = changed(ended, ends_row=ends_row)
+        row.piece = changed(ended, ends_row=True)
         row.end("length")
         row.leave_when_scored()
         return
@@ -126,14 +113,12 @@ def begin_next(
         row.begin(replace(ended.spec, policies=()))
         row.append_known(between, APPENDED)
     row.feed.settle()
-    row.begin(piece, start=start, guidance=guidance, ends_row=ends_row and program is None)
-    row.program, row.piece = program, changed(row.piece, thoughts=thoughts or ended.thoughts)
+    row.begin(following.piece, start=following.start, guidance=following.guidance)
+    row.program = following.program or row.program
+    row.piece = changed(row.piece, thoughts=following.thoughts or ended.thoughts)
     if ended.text.final is not None:  # a stream shows the row
         row.hold()
-    if program is None:
-        follow_policies(row)
-    else:
-        program.plan(row)
+    _plan(row)
 
 
 def take(row: Row, token_id: int, logprob: float, sampling_logprob: float, top: Top = ()) -> None:
@@ -185,14 +170,12 @@ def _decide(row: Row) -> None:
             f"expected policies that sample, wait or stop, but after {_MAX_BRANCHES:,} branches at {row.excerpt} none of them did; "
             f"{row.deciding_policy!r} has decided last. A policy that appends or backtracks must end after some steps."
         )
-    if row.piece.finish_reason:
-        row.leave_when_scored()
 
 
 def _next_branches(row: Row, *, is_bounded: bool = False) -> list[Branch]:
-    """Return the branch to take; none where the policies stop the row, or one of them has rewound it at its end.
+    """Return the branch to take; none if the policies stop the row, or one of them has rewound it at its end.
 
-    With `is_bounded`, raise `TooLong` where that takes too long for a step; see `SlowWork`.
+    With `is_bounded`, raise `TooLong` if that takes too long for a step; see `SlowWork`.
     """
     started = perf_counter()
     if row.slow is not None:
@@ -328,7 +311,7 @@ def _leave(row: Row, token_id: int, found: Exit) -> bool:
     """End the piece with a token that leaves its language, after the bytes of it that belong to the text, which are spelled anew.
 
     Where the policies do not let these bytes be written, or the text end after them, no token that leaves after them is drawn here.
-    Returns False, and the row is as before, where policies take too long for a step; the row waits for them.
+    Returns False, and the row is as before, if policies take too long for a step; the row waits for them.
     """
     start, logits, logprob = row.length, row.logits, row.end_logprob(found.token_ids)
     spelled = encode_bytes_inside(row.model.tokenizer, found.text, row.tokens.ids)

@@ -124,7 +124,7 @@ class Track:
     def append(self, token_id: int, kind: bytes, logprob: float, sampling_logprob: float, top: Top = ()) -> Self:
         """Return the track with one more token; its `logprob` is NaN if it is to be scored."""
         columns = self._columns if len(self._columns.ids) == self.length else self._own
-        # The ids first: where an interrupt comes before the others, their length tells that these columns are no longer our own.
+        # The ids first: if an interrupt comes before the others, their length tells that these columns are no longer our own.
         columns.ids.append(token_id)
         columns.kinds += kind
         columns.logprobs.append(logprob)

@@ -7,7 +7,7 @@ as cut. The best of n samples is chosen here, beams are ranked by the engine's `
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -20,7 +20,7 @@ from outlines_cont.chats.template import ChatTemplate
 from outlines_cont.engine.beam import BeamJob
 from outlines_cont.engine.job import Job, Step, Task
 from outlines_cont.engine.piece import Piece
-from outlines_cont.engine.row import Row, RowProgram
+from outlines_cont.engine.row import Row
 from outlines_cont.errors import (
     ContextLengthError,
     LengthWarning,
@@ -38,7 +38,7 @@ from outlines_cont.generation.options import Options, warn_of_lengths
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.prompt import Opened, open_guidance, open_prompt
 from outlines_cont.generation.tasks.progress import ProgressReporter
-from outlines_cont.generation.thoughts import Answer, OpenThinking, ThinkingProgram
+from outlines_cont.generation.thoughts import Answer, OpenThinking
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.healing import healing_of
@@ -73,8 +73,6 @@ class Call:
         rng: Rng = None,
         resume: bool = False,
         score_last: bool = True,
-        stays: bool = False,
-        row: Row | None = None,
     ) -> None:
         """Check a call.
 
@@ -82,8 +80,6 @@ class Call:
             maker, prompt, options, rng: see `Generator`.
             resume: continue the last piece of a state, with its options but for those that are given.
             score_last: feed forced tokens at the end, for their log-probabilities.
-            stays: keep the row in its batch when its piece has ended, until `Engine.release`; its result has no keys and values.
-            row: a row that has stayed so, of which `prompt` is the state, with more text: it goes on there.
         """
         self.maker, self.options, self.resumes = maker, options, resume
         # What rows write, by the options of the pieces that they resume; these live as long as the rows of the prompt.
@@ -100,7 +96,6 @@ class Call:
         self.results: list[StateRow] = []
         self.rows: list[Row | None] = []
         self.job: Job | None = None
-        self._stays = stays
         self._texts: ChoiceRows | None = None  # the rows that choose one of some texts as a whole
         self._ended: dict[int, StateRow] = {}  # rows that have ended, with their values, by number
         self._is_collected = False
@@ -120,7 +115,6 @@ class Call:
                 "resume": resume and not heals_again,
                 "healing": healing_of(maker.model, begun.token_ids) if heals_again else healing,
                 "guidance": negative,
-                "ends_row": not stays,
             }
             piece = way.piece_in(number // max(self.num_samples, 1))
             if maker.chooses:
@@ -128,9 +122,9 @@ class Call:
             else:
                 answer = Answer(piece, texts=self._texts_of(begun, way.options))
             if way.thinking is not None and (not resume or _is_thinking(begun)):
-                self.rows.append(self._thinking_row(way.thinking, begun, answer, given, row))
+                self.rows.append(self._thinking_row(way.thinking, begun, answer, given))
             else:
-                self.rows.append(self._answer_row(begun, answer, given, row))
+                self.rows.append(self._answer_row(begun, answer, given))
         if resume:
             _check_resumed(self.results, self.rows, ways, maker.source)
 
@@ -181,32 +175,12 @@ class Call:
         kept: list[Any] = [None if way is None else way.options.guidance for way in ways]
         return open_guidance(model, kept, (len(kept), 1)) if any(kept) else kept
 
-    def _row(
-        self,
-        source: StateRow,
-        piece: Piece,
-        given: Mapping[str, Any],
-        stayed: Row | None,
-        program: RowProgram | None = None,
-    ) -> Row:
-        """Return the row that continues `source` with a piece: a new one, or that which has stayed in its batch."""
-        if stayed is None or not stayed.is_paused:
-            row = Row(source, self.maker.model, piece, counts=self.counts, **given)
-            row.program = program
-            return row
-        with self.engine.lock:
-            stayed.go_on(source, piece, **given)
-            stayed.program = program
-        self.counts = stayed.counts
-        return stayed
-
-    def _answer_row(self, source: StateRow, answer: Answer, given: dict[str, Any], stayed: Row | None) -> Row:
+    def _answer_row(self, source: StateRow, answer: Answer, given: dict[str, Any]) -> Row:
         """Return the row that continues `source` with an answer."""
         written = source.piece if given["resume"] else None
         first = answer.first(source.token_ids, len(source.token_ids) if written is None else written.start)
-        program = answer.program_of(first, ends_row=given["ends_row"])
-        given = {**given, "ends_row": given["ends_row"] and program is None}
-        row = self._row(source, first, given, stayed, program)
+        row = Row(source, self.maker.model, first, counts=self.counts, **given)
+        row.program = answer.program_of(first)
         if answer.texts is not None:
             answer.texts.prepare(row)
         return row
@@ -215,7 +189,7 @@ class Call:
         """Return the rows that choose one of some texts as a whole, if this one is to do so; None if it draws token by token."""
         maker, written = self.maker, source.piece if self.resumes else None
         has_begun = written is not None and not written.is_thinking and written.start < len(source.token_ids)
-        if not maker.chooses_exactly(options) or self._stays or has_begun or maker.exact is None:
+        if not maker.chooses_exactly(options) or has_begun or maker.exact is None:
             return None
         if self._texts is None:
             prior = None if options.against is None else OptionPrior(maker.exact, maker.model, options.against)
@@ -223,7 +197,7 @@ class Call:
         return self._texts
 
     def _thinking_row(
-        self, thinking: OpenThinking, source: StateRow, answer: Answer, given: dict[str, Any], stayed: Row | None
+        self, thinking: OpenThinking, source: StateRow, answer: Answer, given: dict[str, Any]
     ) -> Row | None:
         """Return the row that thinks before an answer; None if that cannot begin, which is the error of the row."""
         written = source.piece if given["resume"] else None
@@ -232,10 +206,9 @@ class Call:
         except ContextLengthError as error:
             self.results[-1] = replace(source, error=error, finish_reason="error")
             return None
-        piece = thinking.piece(answer.piece, 0 if written is None else len(source.token_ids) - written.start)
-        with self.engine.lock:
-            row = self._row(opened, piece, {**given, "ends_row": False}, stayed)
-            ThinkingProgram.begin(row, thinking, answer, written, ends_row=given["ends_row"])
+        piece = thinking.piece_before(answer, 0 if written is None else len(source.token_ids) - written.start)
+        row = Row(opened, self.maker.model, piece, counts=self.counts, **given)
+        thinking.think(row, written)
         return row
 
     def score_ended(self) -> None:
@@ -270,7 +243,6 @@ class Call:
             self.job = BeamJob(entries, ended, search, self._eos_token_ids, counts, self, token_bytes)
         else:
             self.job = Job(self.rows, self.counts)
-        self.job.stays = self._stays
         return self.job
 
     @cached_property

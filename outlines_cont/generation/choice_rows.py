@@ -14,7 +14,6 @@ from outlines_cont.engine.steering import follow_policies
 from outlines_cont.errors import OptionError
 from outlines_cont.generation.exact_choice import ExactChoice, OptionLaw
 from outlines_cont.generation.spelling_tree import Scoring, SpellingTree, score
-from outlines_cont.immutable import changed
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.state.row import FORCED, GENERATED, StateRow
@@ -80,9 +79,9 @@ class ChoiceRows:
             )
         return None
 
-    def program(self, *, ends_row: bool) -> ChosenProgram:
-        """Return the program of a row that chooses; `ends_row`: whether the row ends with the text."""
-        return ChosenProgram(self, ends_row=ends_row)
+    def program(self) -> ChosenProgram:
+        """Return the program of a row that chooses."""
+        return ChosenProgram(self)
 
     def law(self, tree: SpellingTree) -> OptionLaw:
         """Return the law of a tree, or raise its error."""
@@ -147,8 +146,8 @@ class ChosenProgram(RowProgram):
 
     reads_ahead = True  # while it waits for the scores, which need what the row has not fed
 
-    def __init__(self, rows: ChoiceRows, *, ends_row: bool) -> None:
-        self._rows, self._ends_row = rows, ends_row
+    def __init__(self, rows: ChoiceRows) -> None:
+        self._rows = rows
 
     def plan(self, row: Row) -> None:
         """Wait for the scores, then write the text, and end."""
@@ -160,7 +159,7 @@ class ChosenProgram(RowProgram):
         if tree is not None and not self._rows.is_scored(tree):
             row.status = RowStatus.CALLING
             return
-        row.program, row.piece = None, changed(row.piece, ends_row=self._ends_row)
+        row.program = None
         if tree is None:
             follow_policies(row)
         else:

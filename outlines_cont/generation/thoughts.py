@@ -1,21 +1,18 @@
-"""`OpenThinking`: a `Thinking` for one model: thoughts as a piece, free text up to the mark that ends them.
-
-`ThinkingProgram`: the program of a row that thinks: when its thoughts have ended, it appends what is missing of the mark, and begins the
-answer in the same row, as a new row would after the same tokens.
+"""`OpenThinking`: a `Thinking` for one model: thoughts as a piece, free text up to the mark that ends them. When they have ended, what is
+missing of the mark follows, then the answer, in the same row, as a new row would after the same tokens.
 
 `Answer`: an answer as a piece, which may begin with a choice that is a piece of its own: a text, which then begins behind a head, or calls.
-`HeadProgram` is the program of a row that chooses.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Protocol
 
-from outlines_cont.engine.piece import Piece
+from outlines_cont.engine.piece import Next, Piece
 from outlines_cont.engine.row import Row, RowProgram
-from outlines_cont.engine.steering import begin_next, follow_policies
 from outlines_cont.errors import ContextLengthError
 from outlines_cont.generation.thinking import Thinking, end_name, is_thinking
 from outlines_cont.immutable import changed
@@ -50,6 +47,23 @@ class _EndToken(Policy[bool]):
     def stop(self, state: bool) -> str | None:
         """Return the name of the token, if it was drawn."""
         return self._name if state else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Chosen(Policy[None]):
+    """Stops when a choice is made; see `Answer.choice`."""
+
+    choice: Callable[[Sequence[int], int], str | None]
+
+    def initial(self, row: RowView) -> None:
+        """Return no state."""
+
+    def advance(self, state: None, token_id: int) -> None:
+        """Return no state."""
+
+    def branches(self, state: None, row: RowView) -> list[Branch]:
+        """Return free sampling, and no branch after the choice."""
+        return FREE if self.choice(row.token_ids, row.piece_start) is None else []
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -100,8 +114,8 @@ class OpenThinking:
             )
         return found
 
-    def piece(self, answer: Piece, written: int = 0) -> Piece:
-        """Return the thoughts before an answer as a piece, of which `written` tokens are there already."""
+    def piece_before(self, answer: Answer, written: int = 0) -> Piece:
+        """Return the thoughts before an answer as a piece, of which `written` tokens are there already; the answer follows it."""
         tokenizer, name = self.model.tokenizer, self.end_name
         free = FreeText.of_model(self.model)
         policies: list[Policy[Any]] = [free, StopAt(self.end_text, tokenizer, keep=True)]
@@ -111,12 +125,37 @@ class OpenThinking:
             policies = [replace(free, token_ids=mask, spelling=lambda _: [Branch(sample_mask=mask)])]
             policies.append(_EndToken(token_id, name))
         return replace(
-            answer,
+            answer.piece,
             policies=policies,
-            sampler=self.sampler or answer.sampler,
+            sampler=self.sampler or answer.piece.sampler,
             max_tokens=None if self.max_tokens is None else max(self.max_tokens - written, 0),
             min_tokens=0,
+            then=partial(self._answered, answer),
         )
+
+    def think(self, row: Row, written: WrittenPiece | None) -> None:
+        """Note that a row, which was not submitted yet, thinks in its piece; `written` is the piece that it resumes, if it does."""
+        if written is None:
+            row.piece = changed(row.piece, thoughts=Thoughts(row.piece_start))
+        elif written.ended:
+            row.piece = changed(row.piece, stop=written.stop)
+            row.end(written.ended)
+
+    def _answered(self, answer: Answer, row: Row) -> Next:
+        """Return the answer of a row whose thoughts have ended, behind the rest of their mark."""
+        rest = self.rest(row.piece.stop, row.token_ids)
+        first = answer.first([*row.token_ids, *rest], row.length + len(rest))
+        return Next(first, between=rest, thoughts=self._thoughts(row), program=answer.program_of(first))
+
+    def _thoughts(self, row: Row) -> Thoughts:
+        """Return the thoughts of a row that have just ended."""
+        before, reason = row.piece.thoughts, row.piece.finish_reason
+        assert before is not None
+        stop, num_mark = row.length, 0
+        if row.piece.stop == self.end_text:
+            is_token = self.end_name is not None
+            stop, num_mark = (stop - 1, 0) if is_token else (stop, len(self.end_text.encode()))
+        return Thoughts(before.start, stop, num_mark, reason)
 
     def rest(self, stop: str | int | None, token_ids: Sequence[int]) -> list[int]:
         """Return the tokens to append to a row whose thoughts have ended, by the text `stop` or without it."""
@@ -130,7 +169,7 @@ class TextRows(Protocol):
     def prepare(self, row: Row) -> None:
         """Take a row that was not submitted yet, and chooses where it begins."""
 
-    def program(self, *, ends_row: bool) -> RowProgram:
+    def program(self) -> RowProgram:
         """Return the program of a row that chooses."""
 
 
@@ -155,87 +194,30 @@ class Answer:
     @classmethod
     def choosing_by(cls, constraint: Any, piece: Piece, guidance: tuple[StateRow, float] | None) -> Answer:
         """Return an answer that begins with a choice by a constraint, which has the method `choice`."""
-        choosing = replace(piece, policies=[constraint], max_tokens=None, min_tokens=0, drafter=None)
+        policies = [constraint, _Chosen(constraint.choice)]
+        choosing = replace(piece, policies=policies, max_tokens=None, min_tokens=0, drafter=None)
         return cls(piece, choosing, constraint.choice, guidance)
 
     def first(self, token_ids: Sequence[int], start: int) -> Piece:
         """Return the first piece of the row; its own tokens begin at `start`."""
         if self.choosing is None or self.choice is None or self.choice(token_ids, start) is not None:
             return self.piece
-        return self.choosing
+        return replace(self.choosing, then=self._chosen)
 
-    def program_of(self, first: Piece, *, ends_row: bool) -> RowProgram | None:
-        """Return the program of a row that begins with `first`; None if that is the whole answer, drawn token by token."""
-        if self.texts is not None:
-            return self.texts.program(ends_row=ends_row)
-        return HeadProgram(self, ends_row=ends_row) if first is self.choosing else None
+    def program_of(self, first: Piece) -> RowProgram | None:
+        """Return the program of a row that begins with `first`; None if it is drawn token by token."""
+        return self.texts.program() if self.texts is not None and first is self.piece else None
 
+    def _chosen(self, row: Row) -> Next | None:
+        """Return the answer of a row that has chosen; None if it has not, as the context is full.
 
-class HeadProgram(RowProgram):
-    """The program of a row that chooses between a text and calls; then it begins the answer, and leaves the row.
-
-    A text begins behind its head; calls begin with the tokens that were drawn.
-    """
-
-    def __init__(self, answer: Answer, *, ends_row: bool) -> None:
-        self._answer, self._ends_row = answer, ends_row
-
-    def plan(self, row: Row) -> None:
-        """Follow the constraint of the choice, and the policies of the answer when that is made."""
-        answer = self._answer
-        assert answer.choice is not None
-        if answer.choice(row.token_ids, row.piece_start) is None:
-            follow_policies(row)
-        chosen = answer.choice(row.token_ids, row.piece_start)
-        if row.error is not None or (chosen is None and not row.has_ended):
-            return
-        if chosen is None and row.piece.finish_reason != "constraint":  # the context is full
-            row.program, row.piece = None, changed(row.piece, ends_row=self._ends_row)
-            row.end(row.piece.finish_reason)
-            row.leave_when_scored()
-            return
-        start, piece = row.piece_start if chosen is not None else row.length, answer.piece
+        A text begins behind its head; calls begin with the tokens that were drawn.
+        """
+        assert self.choice is not None
+        chosen, piece = self.choice(row.token_ids, row.piece_start), self.piece
+        if chosen is None and row.piece.finish_reason != "constraint":
+            return None
+        start = row.piece_start if chosen is not None else row.length
         if piece.max_tokens is not None:
             piece = replace(piece, max_tokens=max(piece.max_tokens - (row.length - start), 0))
-        begin_next(row, piece, start=start, guidance=answer.guidance, ends_row=self._ends_row)
-
-
-class ThinkingProgram(RowProgram):
-    """The program of a row that thinks; when its thoughts have ended, it begins the answer, and leaves the row."""
-
-    def __init__(self, thinking: OpenThinking, answer: Answer, *, ends_row: bool) -> None:
-        self._thinking, self._answer, self._ends_row = thinking, answer, ends_row
-
-    @classmethod
-    def begin(
-        cls, row: Row, thinking: OpenThinking, answer: Answer, written: WrittenPiece | None, *, ends_row: bool
-    ) -> None:
-        """Let a row whose piece is its thoughts go on with an answer; `written` is the piece that it resumes, if it does."""
-        row.program = cls(thinking, answer, ends_row=ends_row)
-        if written is None:
-            row.piece = changed(row.piece, thoughts=Thoughts(row.piece_start))
-        elif written.ended:
-            row.piece = changed(row.piece, stop=written.stop)
-            row.end(written.ended)
-
-    def plan(self, row: Row) -> None:
-        """Follow the policies of the thoughts, and those of the answer where these end."""
-        follow_policies(row)
-        if row.has_ended and row.error is None:
-            self._end(row)
-
-    def _end(self, row: Row) -> None:
-        rest = self._thinking.rest(row.piece.stop, row.token_ids)
-        first = self._answer.first([*row.token_ids, *rest], row.length + len(rest))
-        program = self._answer.program_of(first, ends_row=self._ends_row)
-        begin_next(row, first, between=rest, thoughts=self._ended(row), program=program, ends_row=self._ends_row)
-
-    def _ended(self, row: Row) -> Thoughts:
-        """Return the thoughts of a row that have just ended."""
-        before, reason = row.piece.thoughts, row.piece.finish_reason
-        assert before is not None
-        stop, num_mark = row.length, 0
-        if row.piece.stop == self._thinking.end_text:
-            is_token = self._thinking.end_name is not None
-            stop, num_mark = (stop - 1, 0) if is_token else (stop, len(self._thinking.end_text.encode()))
-        return Thoughts(before.start, stop, num_mark, reason)
+        return Next(piece, start=start, guidance=self.guidance)

@@ -3,7 +3,7 @@ sampler does). Where `TextScan` finds one, the row rewinds to the token that it 
 kept logits. A phrase with a factor of f is kept with that probability. Where the retries are spent, or nothing else can be generated, the
 row fails, or that match is accepted.
 
-Only where no other first token is left, later tokens of the phrase are drawn otherwise, and then the tokens before it. A pseudorandom
+Only if no other first token is left, later tokens of the phrase are drawn otherwise, and then the tokens before it. A pseudorandom
 number, a hash of the position, decides once for each position whether a match is refused.
 """
 
@@ -112,8 +112,8 @@ class Ban(ScanPolicy):
     def _back(self, state: ScanState, match: Match, row: RowView) -> Branch:
         """Return the branch that rewinds to the first token of a match, and draws another one there.
 
-        That token is avoided, as something else might follow it: where no other token is left it is drawn again, and then the next
-        token of the match is drawn otherwise. The last one is excluded; where that leaves no token, the engine rewinds further. So all
+        That token is avoided, as something else might follow it: if no other token is left it is drawn again, and then the next
+        token of the match is drawn otherwise. The last one is excluded; if that leaves no token, the engine rewinds further. So all
         texts are tried before the row fails. Where no token of the match was drawn, the first one is excluded, so that the engine
         rewinds to the last token before it that was drawn.
         """
@@ -155,7 +155,7 @@ def ban(
         horizon: the most characters of a match of a pattern; needed for a pattern whose matches have no maximum length.
         max_retries: how often a piece may be rewound; None for no limit.
         max_retries_per_place: how many tokens are refused at one position before the row rewinds further; None for no limit.
-        on_exhausted: `error` fails the row with `BanImpossible` where nothing else can be generated or the retries are spent;
+        on_exhausted: `error` fails the row with `BanImpossible` if nothing else can be generated or the retries are spent;
             `allow` accepts that one match.
         alternatives: for a row that takes the most probable token: at a position where something was refused this many continuations
             are generated to the end of a word, and the most probable one is kept. 1 takes the next most probable token; 4 make the

@@ -88,7 +88,7 @@ class TokenSet:
     def first_beyond(self, vocab_size: int) -> int | None:
         """Return the smallest id of a finite set that is `vocab_size` or larger, None if there is none.
 
-        The padding bits of the last word of a vocabulary do not count where all of them are set, two or more.
+        The padding bits of the last word of a vocabulary do not count if all of them are set, two or more.
         """
         if self.rest or len(self.words) * _WORD_BITS <= vocab_size:
             return None
@@ -264,17 +264,17 @@ class Exits(Protocol):
 
     @property
     def inside(self) -> TokenSet:
-        """The tokens of the mask that stay in the language, and those that end a text, where it may end."""
+        """The tokens of the mask that stay in the language, and those that end a text, if it may end."""
 
     @property
     def mask(self) -> TokenSet:
         """The tokens that stay in the language, and those with which the piece ends."""
 
     def not_here(self) -> Exits:
-        """Return the same where the piece must not end before a token."""
+        """Return the exits of a piece that must not end before a token."""
 
     def of(self, token_id: int) -> Exit | None:
-        """Return how the piece ends where a token is drawn; None if it goes on."""
+        """Return how the piece ends if a token is drawn; None if it goes on."""
 
     def all(self) -> list[Exit]:
         """Return all ways in which the piece may end now, the end of the text among them."""
@@ -297,9 +297,9 @@ class Branch:
         temperature: what the logits of this sample are divided by instead of the sampler's temperature; 0 takes the most probable
             token, None is the sampler's.
         exclude: tokens that are not drawn at the position rewound to as long as the text before it stays the same. The engine
-            stores them, and counts a retry. Where no other token is left, it rewinds further; where it cannot, it calls
+            stores them, and counts a retry. Where no other token is left, it rewinds further; if it cannot, it calls
             `Policy.give_up`.
-        avoid: the same, but where no other token is left they are drawn nevertheless.
+        avoid: the same, but if no other token is left they are drawn nevertheless.
         exits: the tokens of the mask with which the piece ends; None for those alone that end a text.
     """
 

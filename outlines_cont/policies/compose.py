@@ -4,7 +4,7 @@ one policy, which would fork the row, are refused. `row_ahead`: a row with furth
 
 Forced tokens are cut before the first that the mask of another policy refuses, or at which another policy would rewind or stop.
 Contradictions: two temperatures, two sequences after the same sample, a first forced token that another policy refuses, two policies that
-end the row where a token leaves their languages (what that would mean is the end of the intersection, which one policy has).
+end the row if a token leaves their languages (what that would mean is the end of the intersection, which one policy has).
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _intersected(branches: list[Branch]) -> Branch:
     exits = [branch.exits for branch in branches if branch.exits is not None]
     if len(exits) > 1:
         raise UnsupportedBranch(
-            "expected one policy at most that ends a row where a token leaves its language (`end='free'`), got several. Pass one generator "
+            "expected one policy at most that ends a row if a token leaves its language (`end='free'`), got several. Pass one generator "
             "of the intersection, `generate.fsm(model, first & second)`, or make all but one of them with `end='eos'`."
         )
     return Branch(

@@ -16,7 +16,7 @@ backtracking to one of its tokens, which is excluded or avoided there. After 50 
 Rejection sampling alone draws a value from the distribution of those that pass, after the text before it: if the rejections suffice. What
 passes after backtracking has another one: `state.retries` is then more than `state.rejections`. Backtracking rewinds to the token where
 the most probable other value begins: of all positions where another token may be drawn, the one where the probability of what precedes
-it times that of any other token is the largest. A token is excluded only where nothing else could have followed it, else it is avoided as
+it times that of any other token is the largest. A token is excluded only if nothing else could have followed it, else it is avoided as
 long as there are others. Where the value has no other choice, what comes before it is generated again. Exclusions apply only as long as
 the text before them stays the same, and are stored by the engine (`Branch`).
 """
@@ -154,7 +154,7 @@ class Constraint(Immutable, Policy[int]):
         return [Branch(sample_mask=self._allowed(state))]
 
     def _open_branches(self, state: int) -> list[Branch]:
-        """Return the branch that also allows the tokens that leave the language; where nothing may follow, that of the end alone."""
+        """Return the branch that also allows the tokens that leave the language; if nothing may follow, that of the end alone."""
         exits, token_fsm = self.exits(state), self.token_fsm
         assert exits is not None
         if exits.may_end:
@@ -165,7 +165,7 @@ class Constraint(Immutable, Policy[int]):
         return [Branch(sample_mask=LazyTokenSet(make) if is_late else TokenSet.of_bitmask(make()), exits=exits)]
 
     def forced_after(self, state: int, token_ids: Sequence[int]) -> list[int]:
-        """Return the tokens that `branches` appends in a state of a row with these ids; none where it samples."""
+        """Return the tokens that `branches` appends in a state of a row with these ids; none if it samples."""
         forced = self._forced(state, tuple(token_ids[-_CONTEXT:])) if self.force else []
         return forced[0].ff_tokens[0] if forced else []
 
@@ -371,7 +371,7 @@ class CheckedConstraint(Policy[CheckedState]):
         return CheckedState(inner, reading, state, reading.failure, max(state.num_healed - len(data), 0))
 
     def branches(self, state: CheckedState, row: RowView) -> list[Branch]:
-        """Rewind where a value has failed; else return the branches of the constraint, without an end where that would fail."""
+        """Rewind where a value has failed; else return the branches of the constraint, without an end if that would fail."""
         if state.failure is not None:
             return [self._back(state, state.failure, row)]
         branches = self.constraint.branches(state.inner, row)
@@ -386,7 +386,7 @@ class CheckedConstraint(Policy[CheckedState]):
             return [self._back(state, at_end, row)]
         return [Branch(sample_mask=mask, exits=exits)]
 
-    judges_whole_texts = True  # what stands before a stop text has no value where it does not conform
+    judges_whole_texts = True  # what stands before a stop text has no value if it does not conform
 
     def at_end(self, state: CheckedState, row: RowView) -> Branch | None:
         """Rewind where a value fails at the end of the text; None if all pass."""

@@ -28,7 +28,7 @@ class LanguageExits:
 
     @property
     def inside(self) -> TokenSet:
-        """The tokens that stay in the language, and those that end a text, where it may end."""
+        """The tokens that stay in the language, and those that end a text, if it may end."""
         if self._inside is None:  # no `cached_property`, which has one lock for all objects before Python 3.12
             inside = TokenSet.of_bitmask(self._fsm.bitmask(self._state))
             self._inside = inside if self.may_end else inside & ~TokenSet.of(self._ends.tolist())
@@ -43,11 +43,11 @@ class LanguageExits:
         return self.inside | TokenSet.of(leaving.token_ids[leaving.sizes > 0].tolist())
 
     def not_here(self) -> LanguageExits:
-        """Return the same where the text must not end before a token."""
+        """Return the exits of a text that must not end before a token."""
         return LanguageExits(self._fsm, self._state, may_end=False)
 
     def of(self, token_id: int) -> Exit | None:
-        """Return how the text ends where a token is drawn; None if it goes on."""
+        """Return how the text ends if a token is drawn; None if it goes on."""
         if token_id in self._ends:
             return self._here() if self.may_end else None
         found = None if token_id in self.inside else self._fsm.leaving(self._state).with_same_text(token_id)

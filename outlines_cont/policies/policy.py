@@ -141,7 +141,7 @@ class Policy(ABC, Generic[S]):
         return None
 
     def give_up(self, state: S, row: RowView, reason: str) -> S:
-        """Raise the error of the row where no other text can be generated in place of what this policy refuses, or accept that text.
+        """Raise the error of the row if no other text can be generated in place of what this policy refuses, or accept that text.
 
         Args:
             state: the present state.

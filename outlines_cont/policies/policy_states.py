@@ -147,7 +147,7 @@ class PolicyStates:
         return other
 
     def _with_state(self, index: int, state: Any) -> Self:
-        """Return these where a policy has another state after the last token."""
+        """Return the states with another one of a policy after the last token."""
         states = (*self.states[:index], state, *self.states[index + 1 :])
         return changed(self, _stack=(states, self._stack[1]), _guesses=None)
 
@@ -178,7 +178,7 @@ class PolicyStates:
         return changed(self, _retries=retries, rejections=self.rejections + is_rejection)
 
     def given_up(self, index: int, row: RowView, reason: str) -> Self:
-        """Return these where a policy accepts the text that it has refused; it raises its error else."""
+        """Return the states in which a policy accepts the text that it has refused; the policy may raise its error instead."""
         state = self.policies[index].give_up(self.states[index], row, reason)
         return changed(self._with_state(index, state), exclusions=self.exclusions.until(len(row.token_ids)))
 

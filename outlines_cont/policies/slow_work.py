@@ -54,7 +54,7 @@ def end_step() -> None:
 
 
 class bounded:  # noqa: N801  # used as a function; a generator would take longer than the plan of most rows
-    """A context in which the work of one row raises `TooLong` where it takes too long for a step."""
+    """A context in which the work of one row raises `TooLong` if it takes too long for a step."""
 
     __slots__ = ("_before", "_limit")
 

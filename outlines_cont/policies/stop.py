@@ -31,7 +31,7 @@ class FreeText(Policy[bytes]):
     token_ids: TokenSet
     spelling: Callable[
         [bytes], list[Branch]
-    ]  # returns the branch of the tokens that may follow where some bytes are left to spell
+    ]  # returns the branch of the tokens that may follow if some bytes are left to spell
     model: LanguageModel
 
     @classmethod
@@ -57,7 +57,7 @@ class FreeText(Policy[bytes]):
         return self.spelling(state)
 
     def advance(self, state: bytes, token_id: int) -> bytes:
-        """Return what is left to spell; `DeadEnd` where another policy has appended a token that spells something else."""
+        """Return what is left to spell; `DeadEnd` if another policy has appended a token that spells something else."""
         if not state:
             return state
         data = self.model.tokenizer.token_bytes[token_id] or b""

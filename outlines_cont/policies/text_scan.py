@@ -219,7 +219,7 @@ def _before_byte(state: ScanState, offset: int) -> ScanState:
 
 
 def state_at(state: ScanState, num_tokens: int) -> ScanState:
-    """Return the state after the first `num_tokens` tokens of the generated span; the state itself where there are fewer."""
+    """Return the state after the first `num_tokens` tokens of the generated span; the state itself if there are fewer."""
     while state.num_tokens > num_tokens and state.before is not None:
         state = state.before
     return state
@@ -251,14 +251,14 @@ class Search:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AlternativesState:
-    """The state of the inner policy, and the search; None where no continuations are compared."""
+    """The state of the inner policy, and the search; None if no continuations are compared."""
 
     inner: Any
     search: Search | None = None
 
 
 class Alternatives(Policy[AlternativesState]):
-    """Wraps a policy: where it has refused something, the most probable of `count` continuations is kept.
+    """Wraps a policy: if it has refused something, the most probable of `count` continuations is kept.
 
     Its limits of retries are those of the policy; each continuation that was tried counts.
     """
@@ -339,7 +339,7 @@ class Alternatives(Policy[AlternativesState]):
         return None if is_best else Branch(backtrack=search.num_tokens)
 
     def _tries_more(self, search: Search, row: RowView) -> bool:
-        """Return whether another continuation is to be tried: not after `count`, nor where only tokens that were tried are left."""
+        """Return whether another continuation is to be tried: not after `count`, nor if only tokens that were tried are left."""
         first = row.token_ids[len(row.token_ids) - search.num_tokens]
         return len(search.tried) + 1 < self.count and all(first != token_id for token_id, _ in search.tried)
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from outlines_cont.engine.piece import Piece, RowLimits, RowStatus
+from outlines_cont.engine.piece import Next, Piece, RowLimits, RowStatus
 from outlines_cont.engine.row import Row, RowProgram
 from outlines_cont.engine.steering import append_all, follow, follow_policies
 from outlines_cont.errors import BudgetError, DeadEnd, OptionError
@@ -255,7 +255,7 @@ class ForkProgram(RowProgram):
         self.driver = driver
         self.fork_index = 0
         self.parent: int | None = None
-        self.captures: dict[str, str] = {}  # replaced, never changed, as a copy is restored where a step is undone
+        self.captures: dict[str, str] = {}  # replaced, never changed, as a copy is restored if a step is undone
         self.log = ""
         self.start = start
         self.waits_for: tuple[str, ...] = ()
@@ -288,17 +288,19 @@ class ForkProgram(RowProgram):
 
     def plan(self, row: Row) -> None:
         """Plan by the policies of a span; outside of one, have the driver called."""
-        if not row.piece.ends_row:
+        if row.piece.spec.then is not None:
             follow_policies(row)
-        if row.has_ended and not row.piece.ends_row:  # the row itself continues
-            self.outcome = PieceOutcome(row.piece_start, row.piece.finish_reason, row.piece.stop, row.piece.error)
-            row.begin(self._between, start=self.start)
-        elif row.piece.ends_row:
-            self._end_beyond_context(row)
+            return
+        self._end_beyond_context(row)
         if row.has_ended:
             row.leave_when_scored()
-        elif row.piece.ends_row and row.status is RowStatus.WAITING and not self.waits_for:
+        elif row.status is RowStatus.WAITING and not self.waits_for:
             row.status = RowStatus.CALLING
+
+    def end_span(self, row: Row) -> Next:
+        """Note how a span of the row has ended; return the piece between it and the next."""
+        self.outcome = PieceOutcome(row.piece_start, row.piece.finish_reason, row.piece.stop, row.piece.error)
+        return Next(self._between, start=self.start)
 
     def act(self, row: Row, plan: ForkPlan) -> None:
         """Execute a plan, whose driver is called from now on."""
@@ -327,7 +329,7 @@ class ForkProgram(RowProgram):
             case Read():
                 self.feeds_before_call = True
             case ForkPiece(piece):
-                row.begin(piece, ends_row=False)
+                row.begin(replace(piece, then=_end_span))
             case branch:
                 self._follow(row, branch)
 
@@ -350,7 +352,7 @@ class ForkProgram(RowProgram):
 
     def takes(self, row: Row, error: Exception) -> bool:
         """Pass an error in the policies of a span to the driver; any other ends the row."""
-        return not row.piece.ends_row and not isinstance(error, BudgetError)
+        return row.piece.spec.then is not None and not isinstance(error, BudgetError)
 
     def appending(self, row: Row) -> None:
         """Count a token in the budget of the program."""
@@ -366,6 +368,12 @@ class ForkProgram(RowProgram):
         removed = row.model.tokenizer.text_bytes(row.token_ids[len(row.token_ids) - own :])
         row.job.events.append(Retract(self.fork_index, own, len(removed), count - own))
         self.start -= count - own
+
+
+def _end_span(row: Row) -> Next:
+    """Return what follows a span by the program of the row, which is another one in a fork, or after an undone step."""
+    assert isinstance(row.program, ForkProgram)
+    return row.program.end_span(row)
 
 
 def forked_row(

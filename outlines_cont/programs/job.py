@@ -372,9 +372,9 @@ class ProgramJob(Job):
             # The frames refer to the row, and so to keys and values; the text of the traceback is in `trace`.
             traceback.clear_frames(error.__traceback__)
             state_row = replace(state_row, kv=None, logits=None)
-        super().note_end(row, state_row)
         self._end_fork(row, state_row.finish_reason, error, SequenceState(self._model, ((state_row,),), self._seed))
         self._close([row])
+        super().note_end(row, state_row)  # last, as others read `is_over` without the lock, then the forks
         if self.is_over:
             self.leave()
 

@@ -79,17 +79,19 @@ class _Numbers:
         return (self._blocks.get(block) or self._made(block))[offset]
 
     def _made(self, block: int) -> list[float]:
-        if self._generator is None or block != self._next:
+        # An interrupt may come anywhere: without its generator the next call makes it anew.
+        generator, self._generator = self._generator, None
+        if generator is None or block != self._next:
             stream = self._stream
             bits = np.random.Philox(
                 key=np.array([stream.seed, stream.batch << 32 | stream.sample], dtype=np.uint64),
                 counter=np.array([0, 0, stream.path & _WORD, stream.path >> 64], dtype=np.uint64),
             )
             bits.advance(block * (_AHEAD // _BLOCK))
-            self._generator = np.random.Generator(bits)
-        numbers: list[float] = self._generator.random(_AHEAD).tolist()
+            generator = np.random.Generator(bits)
+        numbers: list[float] = generator.random(_AHEAD).tolist()
         self._blocks = {**dict([*self._blocks.items()][-1:]), block: numbers}
-        self._next = block + 1
+        self._next, self._generator = block + 1, generator
         return numbers
 
 

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -35,9 +34,8 @@ import fsm
 from outlines_cont import generate
 from outlines_cont.budget import Budget
 from outlines_cont.checks import check, names_of, unknown_option
-from outlines_cont.engine.engine import Engine, engine_of
+from outlines_cont.engine.engine import engine_of
 from outlines_cont.engine.job import Step, Task
-from outlines_cont.engine.row import Row
 from outlines_cont.errors import (
     EmptyPrompt,
     ForkBudgetError,
@@ -206,7 +204,6 @@ class Settings:
     Attributes:
         sampler: the sampler of generators without one.
         in_loops: names whose captures are lists.
-        is_single: whether a run generates at most one span, so that its row need not wait for another.
         failure: returns an error with its line, given the error, the position of the generator that ran, and names that had a value.
     """
 
@@ -214,7 +211,6 @@ class Settings:
     sampler: Sampler | BeamSearch | None
     budget: Budget
     in_loops: frozenset[str]
-    is_single: bool
     failure: Callable[[Exception, SourcePlace | None, Iterable[str]], Exception] = field(repr=False)
 
 
@@ -241,7 +237,6 @@ class TemplateProgram:
     _captures: dict[str, list[Any]] = field(default_factory=dict)
     _reasons: dict[str, list[str]] = field(default_factory=dict)
     _call: Call | None = None  # which generates a span
-    _row: Row | None = None  # which waits in its batch for the next span
     _at: SourcePlace | None = None  # the position of the generator that runs
     _limit: int | None = None  # of the tokens of the piece, if the budget has set it
 
@@ -281,16 +276,11 @@ class TemplateProgram:
                         send = partial(main.send, (yield from self._span(piece)))
                     except Exception as error:  # raised in the template, so that it has a line
                         send = partial(main.throw, error)
-                yield from self._leave_batch()
             except Exception as error:
                 self.error = self._settings.failure(error, self._at, [*self._values, *self._captures])
                 traceback.clear_frames(self.error.__traceback__)  # they refer to keys and values
-                with suppress(Exception):  # the first error counts
-                    yield from self._leave_batch()
         finally:
             main.close()
-            if self._row is not None:
-                self._engine.cancel(self._engine.release(self._row))
         yield from self._take_news()
 
     def result(self) -> TemplateResult:
@@ -335,18 +325,11 @@ class TemplateProgram:
     def _span(self, piece: TemplatePiece) -> Generator[Any, None, Any]:
         """Generate a span, with the events of a stream; return its value."""
         generator = piece.generator
-        # Events and healing need the log-probabilities of forced tokens at the end, and negative prompts have rows of their own.
-        is_special = piece.options.is_guided or piece.options.heal or _is_search(generator)
-        is_special = is_special or generator.chooses_exactly(piece.options)  # its texts are forks of the state
-        is_plain = self._shown is None and not is_special
-        stays = is_plain and not self._settings.is_single
-        if not stays:
-            yield from self._leave_batch()
         self._flush()
         yield from self._take_news()
         before, options = self._current_state(), self._limit_tokens(piece)
-        call = self._call = Call(generator, before, options, rng=piece.rng, stays=stays, row=self._row)
-        self._row = self._row if call.rows[0] is None else None
+        # Events have the log-probabilities of forced tokens at the end; else these are computed with what follows, or when they are read.
+        call = self._call = Call(generator, before, options, rng=piece.rng, score_last=self._shown is not None)
         events = None if self._shown is None or _is_search(generator) else RunEvents(call, self._shown)
         task = call.task(None if events is None else events.pull)
         marks = _ShownMarks(call, len(before.rows[0][0].token_ids))
@@ -361,7 +344,6 @@ class TemplateProgram:
         finally:
             task.close()
             self._call = None
-            self._row = next((row for row in call.rows if row is not None and row.is_paused), self._row)
         state = call.state()
         state = state.best() if isinstance(generator.sampler, BeamSearch) else state
         row = state.rows[0][0]
@@ -395,22 +377,6 @@ class TemplateProgram:
     @property
     def _num_tokens(self) -> int:
         return 0 if self._state is None else len(self._state.rows[0][0].token_ids) - self._num_given
-
-    def _leave_batch(self) -> Generator[Step, None, None]:
-        """Let the row leave its batch, so that the state has its keys and values."""
-        row, self._row = self._row, None
-        if row is None or self._state is None:
-            return
-        job = self._engine.release(row)
-        yield from self._engine.steps(job)
-        error = job.done[0].error
-        if error is not None:  # in the forward for the scores
-            raise error
-        self._state = _refreshed(self._state, job.done[0])
-
-    @property
-    def _engine(self) -> Engine:
-        return engine_of(self._settings.model)
 
     def _take_news(self) -> Iterator[StreamEvent]:
         news, self._news = self._news, []

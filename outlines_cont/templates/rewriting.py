@@ -217,7 +217,6 @@ class Rewritten:
         columns: of names, by line and name.
         called: those of the values that are called as functions.
         texts: the texts in the template, outside of tags and as constants.
-        is_single: whether it generates at most once.
     """
 
     tree: nodes.Template
@@ -227,7 +226,6 @@ class Rewritten:
     columns: dict[tuple[int, str], int]
     called: frozenset[str]
     texts: tuple[str, ...]
-    is_single: bool
 
 
 def rewritten(tree: nodes.Template, given: frozenset[str], *, special: bool = False) -> Rewritten:
@@ -251,11 +249,11 @@ def rewritten(tree: nodes.Template, given: frozenset[str], *, special: bool = Fa
     names = frozenset(meta.find_undeclared_variables(tree)) - GENERATING - given - {CAPTURES} - generated
     functions = [call.node for call in tree.find_all(nodes.Call)]
     called = frozenset(one.name for one in functions if isinstance(one, nodes.Name)) & names
-    texts, is_single = _texts(tree), len(calls) < 2 and tree.find(nodes.For) is None
+    texts = _texts(tree)
     # A generated name that is `set` is a variable of Jinja; others are look-ups.
     rewriter = _Rewriter(generated - {target.name for target in _own_sets(tree)}, special)
     changed = rewriter.visit(tree)
-    return Rewritten(changed, names, generated, frozenset(rewriter.in_loops), columns, called, texts, is_single)
+    return Rewritten(changed, names, generated, frozenset(rewriter.in_loops), columns, called, texts)
 
 
 def _texts(tree: nodes.Template) -> tuple[str, ...]:

@@ -328,7 +328,7 @@ class Template(NearNames):
         self._warn_of_special(model)
         failed = partial(failure, self._template, self.source, self._rewritten.columns, called=self._rewritten.called)
         found = self._rewritten
-        settings = Settings(model, sampler, budget or TemplateBudget(), found.in_loops, found.is_single, failed)
+        settings = Settings(model, sampler, budget or TemplateBudget(), found.in_loops, failed)
         stream_of = _streams(rng, state, rows, is_single=is_single)
 
         def program(index: int, row: Values) -> TemplateProgram:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 
 from outlines_cont import control, generate, models
 from outlines_cont.control import Append, Replay, fixed, fork, gen
 from outlines_cont.errors import ProgramCancelled, ScriptError
+from outlines_cont.programs.job import ProgramJob
 from tests.fakes import FakeTokenizer, random_model, random_network
 
 
@@ -147,3 +149,21 @@ def test_reprs_are_short_and_show_errors() -> None:
         await fixed("a")
 
     assert repr(control.run(random_model(), script, "the")).startswith("Result(1 fork, ")
+
+
+def test_a_program_is_over_when_its_last_fork_is_recorded_and_not_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tasks and threads read whether it is over without the lock of the engine, and then its forks."""
+    end_fork, seen = ProgramJob._end_fork, list[bool]()
+
+    def noted(job: ProgramJob, *given: Any) -> None:
+        end_fork(job, *given)
+        seen.append(job.is_over)
+
+    monkeypatch.setattr(ProgramJob, "_end_fork", noted)
+
+    async def script() -> None:
+        await fork(2)
+        await fixed("a")
+
+    assert control.run(random_model(), script, "the").texts == ["a", "a"]
+    assert seen == [False, False]

@@ -20,6 +20,7 @@ from outlines_cont.control import Branch, Replay, TokenSet, fixed, fork, gen, sh
 from outlines_cont.generation.call import Call
 from outlines_cont.generation.options import Options
 from outlines_cont.models import HuggingFaceModel
+from outlines_cont.sampling.random_stream import RandomStream
 from tests.fakes import FakeTokenizer, random_model, random_network
 
 _FOLDER = str(Path(outlines_cont.__file__).parent)
@@ -137,6 +138,18 @@ def test_a_generator_that_is_interrupted_at_every_line_writes_what_it_writes(str
         held.clear()
     gc.collect()
     assert model.kv_store.nbytes == model.prefix_cache.nbytes
+
+
+@pytest.mark.parametrize("num_before", [0, 1, 40, 200])
+def test_a_stream_that_is_interrupted_at_any_line_has_the_same_numbers(num_before: int) -> None:
+    wanted = [RandomStream(7).open().peek(i) for i in range(num_before, num_before + 300)]
+    for at in range(1, 40):
+        stream = RandomStream(7).open()
+        found = [stream.peek(i) for i in range(num_before)]
+        with suppress(KeyboardInterrupt), _Interrupt(at, only="_Numbers"):
+            found = [stream.peek(i) for i in range(num_before, num_before + 300)]
+        found = [stream.peek(i) for i in range(num_before, num_before + 300)]
+        assert wanted == found
 
 
 async def _script() -> None:

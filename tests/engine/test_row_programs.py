@@ -1,16 +1,18 @@
-"""Programs of rows: the next piece begins in the same batch; where a program goes wrong its row fails, and the others do not."""
+"""What follows a piece: the next begins in the same batch; if a function or a program goes wrong its row fails, and the others do not."""
 
 from __future__ import annotations
 
 import re
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pytest
 
 from outlines_cont import engine_of, generate, models, samplers
 from outlines_cont.engine.job import Job
-from outlines_cont.engine.piece import Piece
+from outlines_cont.engine.piece import Next, Piece
 from outlines_cont.engine.row import Row, RowProgram
-from outlines_cont.engine.steering import begin_next, follow_policies
 from outlines_cont.generation.options import Options
 from outlines_cont.generation.prompt import open_prompt
 from outlines_cont.interfaces import LanguageModel
@@ -19,19 +21,12 @@ from outlines_cont.state.row import StateRow
 from tests.fakes import random_model
 
 
-class Branching(RowProgram):
-    """Writes one of two texts after the first piece, by what that has written, and then a second piece."""
-
-    def __init__(self, second: Piece) -> None:
-        self._second = second
-
-    def plan(self, row: Row) -> None:
-        follow_policies(row)
-        if row.has_ended and row.error is None:
-            tokenizer = row.model.tokenizer
-            is_many = tokenizer.text_bytes(row.piece_ids) >= b"50"
-            text = " units, many " if is_many else " units, few "
-            begin_next(row, self._second, between=tokenizer.encode_inside(text, row.token_ids))
+def then(second: Piece, row: Row) -> Next:
+    """Return one of two texts after the first piece, by what that has written, and then a second piece."""
+    tokenizer = row.model.tokenizer
+    is_many = tokenizer.text_bytes(row.piece_ids) >= b"50"
+    text = " units, many " if is_many else " units, few "
+    return Next(second, between=tokenizer.encode_inside(text, row.token_ids))
 
 
 def branched(prompts: list[list[int] | str], model: LanguageModel) -> list[StateRow]:
@@ -42,9 +37,8 @@ def branched(prompts: list[list[int] | str], model: LanguageModel) -> list[State
     )
     counts = Meter()
     opened = [open_prompt(model, prompt, 1, seed).rows[0][0] for seed, prompt in enumerate(prompts)]
-    rows = [Row(source, model, first, counts=counts, ends_row=False) for source in opened]
-    for row in rows:
-        row.program = Branching(second)
+    first = replace(first, then=partial(then, second))
+    rows = [Row(source, model, first, counts=counts) for source in opened]
     job = Job(rows, counts)
     engine_of(model).run(job)
     assert counts.recomputed_tokens == 0
@@ -78,34 +72,30 @@ def test_the_next_piece_does_not_begin_where_the_context_ends_before_it() -> Non
     assert ends == {("length", False), ("length", True), ("constraint", True)}
 
 
+def raises(row: Row) -> Next:
+    """Raise an error when the first piece has ended."""
+    raise ValueError("out of ideas")
+
+
+def refused(row: Row) -> Next:
+    """Return a piece that begins over tokens that it refuses."""
+    return Next(replace(row.piece.spec, then=None), start=row.length - 1)
+
+
 class Raises(RowProgram):
-    """Raises an error when the first piece has ended."""
+    """Raises an error when the row is planned."""
 
     def plan(self, row: Row) -> None:
-        follow_policies(row)
-        if row.has_ended:
-            raise ValueError("out of ideas")
+        raise ValueError("out of ideas")
 
 
-class GoesOn(RowProgram):
-    """Begins a piece over tokens that it refuses, and then another, as if nothing had happened."""
-
-    def plan(self, row: Row) -> None:
-        follow_policies(row)
-        if row.has_ended and row.error is None:
-            row.program = None
-            row.begin(row.piece.spec, start=row.length - 1)
-            row.begin(row.piece.spec)
-            follow_policies(row)
-
-
-@pytest.mark.parametrize("program", [Raises(), GoesOn()])
-def test_an_error_of_a_program_is_that_of_its_row(program: RowProgram) -> None:
+@pytest.mark.parametrize(("then", "program"), [(raises, None), (refused, None), (None, Raises())])
+def test_an_error_of_what_follows_or_of_a_program_is_that_of_its_row(then: Any, program: RowProgram | None) -> None:
     model, counts = random_model(), Meter()
     generator = generate.regex(model, "-[a-c]{3}")
     piece = generator.piece(Options.of({}))
     (source,), (other,) = open_prompt(model, ["the", "name"], 1, None).rows
-    rows = [Row(source, model, piece, counts=counts, ends_row=False), Row(other, model, piece, counts=counts)]
+    rows = [Row(source, model, replace(piece, then=then), counts=counts), Row(other, model, piece, counts=counts)]
     rows[0].program = program
     job = Job(rows, counts)
     engine_of(model).run(job)

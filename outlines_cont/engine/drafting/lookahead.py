@@ -43,7 +43,7 @@ class Lookahead:
         kinds: how each of them was drafted; None for a forced one. See `RowDraft.share`.
         num_drafted: how many of them a drafter has pushed.
         positions: the positions behind draft tokens at which the policies leave a choice.
-        mask, temperature: those of the next token; the mask is None where the draft ends.
+        mask, temperature: those of the next token; the mask is None if the draft ends.
         context: all ids, those of the row and the draft tokens; not to be changed.
     """
 

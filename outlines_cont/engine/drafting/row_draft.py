@@ -29,7 +29,7 @@ from outlines_cont.user_code import place_of
 
 # The acceptance rate before anything is known.
 _EXPECTED = 0.7
-# Hints are taken where this share of them is accepted, and else every 16th time, to measure the rate again.
+# Hints are taken if this share of them is accepted, and else every 16th time, to measure the rate again.
 _WORTH, _EVERY = 0.3, 16
 
 
@@ -126,7 +126,7 @@ class RowDraft:
 
     @property
     def takes_hints(self) -> bool:
-        """Whether hints of policies are drafted now: where most of them are accepted, and else every 16th time."""
+        """Whether hints of policies are drafted now: if most of them are accepted, and else every 16th time."""
         self._num_hints += 1
         return self.share(HINT, _EXPECTED) > _WORTH or not self._num_hints % _EVERY
 
