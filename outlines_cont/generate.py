@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Unpack, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Unpack, cast, get_args, get_type_hints
 
 from pydantic import TypeAdapter
 
@@ -43,6 +43,7 @@ from outlines_cont.events.event import StreamOptions
 from outlines_cont.events.partial_type import PartialType
 from outlines_cont.generation.alternatives import field_probabilities
 from outlines_cont.generation.call import Call
+from outlines_cont.generation.choices.json_values import FieldFinder
 from outlines_cont.generation.exact_choice import ExactChoice
 from outlines_cont.generation.formats import format_of
 from outlines_cont.generation.generator_options import (
@@ -448,7 +449,7 @@ def _listed(function: Callable[..., Any]) -> Signature:
     own = signature(function)
     *given, options = own.parameters.values()
     (kind,) = get_args(get_type_hints(function)[options.name])
-    defaults = {"end": ENDS.get(function.__name__), "show_schema": False}
+    defaults = {"end": ENDS.get(function.__name__), "show_schema": False, "exact_fields": False}
     takers = (fsm_package.grammar, fsm_package.json_schema, _generator)
     known = {name: one.default for taker in takers for name, one in signature(taker).parameters.items()} | defaults
     listed = [Parameter(name, Parameter.KEYWORD_ONLY, default=known[name]) for name in kind.__annotations__]
@@ -555,11 +556,14 @@ def json(model: LanguageModel, schema: Any, **options: Unpack[JSONOptions]) -> G
         fsm.EmptyLanguage: no JSON satisfies the schema.
     """
     shows = checked_bool(options.pop("show_schema", False), "show_schema")
+    is_exact = checked_bool(options.pop("exact_fields", False), "exact_fields")
     of_schema, others = _parted(options, fsm_package.json_schema)
     expression = fsm_package.json_schema(schema, **of_schema)
     parse, partial_type = _parser_of(schema)
     made = _generator(model, "json", [schema, of_schema], expression, parse, **others)
-    return replace(made, partial_type=partial_type, shown_schema=fsm_package.schema_text(schema) if shows else "")
+    fields = FieldFinder(cast("Constraint", made.constraint).token_fsm.automaton) if is_exact else None
+    shown = fsm_package.schema_text(schema) if shows else ""
+    return replace(made, partial_type=partial_type, shown_schema=shown, fields=fields)
 
 
 def _parser_of(schema: Any) -> tuple[Callable[[str], Any], PartialType]:

@@ -45,6 +45,7 @@ class Job:
         is_calling: whether calls of controllers have not ended; until then no row of the job takes a token.
         reads_ahead: whether rows feed their tokens while controllers are called.
         stays: whether a row has ended for the job as soon as its piece has, and stays in its batch, for the piece of another job.
+        is_urgent: whether running rows of other jobs wait for it (`RowStatus.CALLING`): it is admitted first, into the room of these.
         slow_seconds: the time that threads have worked for its rows outside of steps; see `SlowWork`.
         slow_work: their work, as `fsm` counts it.
     """
@@ -55,6 +56,7 @@ class Job:
     is_lost = False
     reads_ahead = False
     stays = False
+    is_urgent = False
     slow_seconds = 0.0
     slow_work = 0
     _values: tuple[str, ...] = ("rows", "_num_rows")

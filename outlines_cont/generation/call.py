@@ -32,6 +32,7 @@ from outlines_cont.errors import (
     shortened,
 )
 from outlines_cont.generation.choice_rows import ChoiceRows
+from outlines_cont.generation.choices.field_rows import FieldRows
 from outlines_cont.generation.exact_choice import temperature_of
 from outlines_cont.generation.option_prior import OptionPrior
 from outlines_cont.generation.options import Options, warn_of_lengths
@@ -102,6 +103,7 @@ class Call:
         self.job: Job | None = None
         self._stays = stays
         self._texts: ChoiceRows | None = None  # the rows that choose one of some texts as a whole
+        self._fields: FieldRows | None = None  # those that choose the values of fields as wholes
         self._ended: dict[int, StateRow] = {}  # rows that have ended, with their values, by number
         self._is_collected = False
         sources = [*chain.from_iterable(opened.rows)]
@@ -167,8 +169,9 @@ class Call:
         finally:  # an interrupt may come between any two instructions, also before the first step
             self.engine.cancel(job)
             report(is_over=True)
-            if self._texts is not None:
-                self._texts.close()
+            for chosen in (self._texts, self._fields):
+                if chosen is not None:
+                    chosen.close()
         self.collect()
 
     def _negatives(self, sources: Sequence[StateRow], ways: Sequence[_Written | None]) -> Sequence[_Negative]:
@@ -211,16 +214,21 @@ class Call:
             answer.texts.prepare(row)
         return row
 
-    def _texts_of(self, source: StateRow, options: Options) -> ChoiceRows | None:
-        """Return the rows that choose one of some texts as a whole, if this one is to do so; None if it draws token by token."""
+    def _texts_of(self, source: StateRow, options: Options) -> ChoiceRows | FieldRows | None:
+        """Return the rows that choose one of some texts as a whole, or fields, if this one is to do so; None if it draws token by token."""
         maker, written = self.maker, source.piece if self.resumes else None
         has_begun = written is not None and not written.is_thinking and written.start < len(source.token_ids)
-        if not maker.chooses_exactly(options) or self._stays or has_begun or maker.exact is None:
+        temperature = temperature_of(maker.sampler) or 0.0
+        if maker.chooses_exactly(options) and not (self._stays or has_begun) and maker.exact is not None:
+            if self._texts is None:
+                prior = None if options.against is None else OptionPrior(maker.exact, maker.model, options.against)
+                self._texts = ChoiceRows(maker.exact, maker.model, temperature, prior)
+            return self._texts
+        if maker.fields is None or not maker.chooses_fields(options):
             return None
-        if self._texts is None:
-            prior = None if options.against is None else OptionPrior(maker.exact, maker.model, options.against)
-            self._texts = ChoiceRows(maker.exact, maker.model, temperature_of(maker.sampler) or 0.0, prior)
-        return self._texts
+        if self._fields is None:
+            self._fields = FieldRows(maker.model, maker.fields, temperature)
+        return self._fields
 
     def _thinking_row(
         self, thinking: OpenThinking, source: StateRow, answer: Answer, given: dict[str, Any], stayed: Row | None

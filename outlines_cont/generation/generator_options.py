@@ -70,6 +70,7 @@ class JSONOptions(CheckOptions, total=False):
         show_schema: in a conversation, add `fsm.schema_text(schema)` to the message of the system, so that the model sees it.
     """
 
+    exact_fields: bool
     show_schema: bool
     whitespace: Whitespace
     strict: bool

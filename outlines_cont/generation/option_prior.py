@@ -13,9 +13,10 @@ from typing import Any
 
 from fsm.errors import stacklevel_of_user
 from outlines_cont.errors import CalibrationWarning, OptionError
-from outlines_cont.generation.exact_choice import ExactChoice, OptionLaw, log_sum
+from outlines_cont.generation.choices.option_law import OptionLaw, log_sum
+from outlines_cont.generation.choices.spelling_tree import SpellingTree
+from outlines_cont.generation.exact_choice import ExactChoice
 from outlines_cont.generation.prompt import open_prompt
-from outlines_cont.generation.spelling_tree import SpellingTree
 from outlines_cont.interfaces import LanguageModel
 
 _LEAST_SHARE = 0.01

@@ -14,7 +14,8 @@ from outlines_cont.drafts.opening import open_draft
 from outlines_cont.engine.piece import Piece, RowLimits
 from outlines_cont.errors import IncompleteOutput, NoHypothesis, OptionError, located, shortened
 from outlines_cont.events.partial_type import PartialType
-from outlines_cont.generation.exact_choice import ExactChoice
+from outlines_cont.generation.choices.json_values import FieldFinder
+from outlines_cont.generation.exact_choice import ExactChoice, temperature_of
 from outlines_cont.generation.options import GENERATORS_OWN, Options, check_ids
 from outlines_cont.generation.thinking import Thinking
 from outlines_cont.immutable import Immutable
@@ -53,6 +54,7 @@ class PieceMaker(Immutable):
     thinking: Thinking | None = field(default=None, repr=False)
     shown_schema: str = field(default="", repr=False)
     exact: ExactChoice | None = field(default=None, repr=False)
+    fields: FieldFinder | None = field(default=None, repr=False)
     head = ""
     """What stands before an answer that is a text, by itself; see `ReplyMaker`."""
     parses_specials: bool = field(
@@ -123,6 +125,12 @@ class PieceMaker(Immutable):
                 )
             return False
         return self.exact.is_used(self.sampler, options, has_policies=bool(self.steering))
+
+    def chooses_fields(self, options: Options) -> bool:
+        """Return whether a call chooses the values of fields as wholes: where nothing acts on single tokens of them."""
+        if self.fields is None or self.steering or temperature_of(self.sampler) is None:
+            return False
+        return not (options.policies or options.stop_at or options.is_guided)
 
     def finish(self, row: StateRow) -> StateRow:
         """Return a finished row with its value, which is None if a constrained text was cut."""
