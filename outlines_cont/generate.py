@@ -300,10 +300,16 @@ class Generator(PieceMaker):
         )
 
     def alternatives(
-        self, state: SequenceState, path: str, *, spellings: Spellings = "canonical", max_prefixes: int = MAX_PREFIXES
+        self,
+        state: SequenceState,
+        path: str,
+        *,
+        against: Any = None,
+        spellings: Spellings = "canonical",
+        max_prefixes: int = MAX_PREFIXES,
     ) -> Any:
         """Return the exact probability of every value that a field of JSON might have; see `SequenceState.alternatives`."""
-        return field_probabilities(self, state, path, spellings=spellings, max_prefixes=max_prefixes)
+        return field_probabilities(self, state, path, spellings=spellings, max_prefixes=max_prefixes, against=against)
 
     if not TYPE_CHECKING:  # type checkers find the mistake by themselves
 

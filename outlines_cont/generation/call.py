@@ -32,9 +32,10 @@ from outlines_cont.errors import (
     shortened,
 )
 from outlines_cont.generation.choice_rows import ChoiceRows
+from outlines_cont.generation.choices.field_prior import FieldPrior
 from outlines_cont.generation.choices.field_rows import FieldRows
 from outlines_cont.generation.exact_choice import temperature_of
-from outlines_cont.generation.option_prior import OptionPrior
+from outlines_cont.generation.option_prior import OptionPrior, opened_prompts, warn_of_shares
 from outlines_cont.generation.options import Options, warn_of_lengths
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.prompt import Opened, open_guidance, open_prompt
@@ -227,7 +228,9 @@ class Call:
         if maker.fields is None or not maker.chooses_fields(options):
             return None
         if self._fields is None:
-            self._fields = FieldRows(maker.model, maker.fields, temperature)
+            against = options.against
+            prior = None if against is None else FieldPrior(maker.model, opened_prompts(maker.model, against))
+            self._fields = FieldRows(maker.model, maker.fields, temperature, prior)
         return self._fields
 
     def _thinking_row(
@@ -343,6 +346,8 @@ class Call:
         self._warn_of_cuts()
         if self._texts is not None:
             self._texts.warn()
+        if self._fields is not None and self._fields.prior is not None:
+            warn_of_shares(self._fields.prior.shares)
 
     def state(self) -> SequenceState:
         """Return the final state, with the best samples of `best_of`; valid after `task`."""

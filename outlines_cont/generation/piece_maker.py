@@ -118,13 +118,25 @@ class PieceMaker(Immutable):
         """Return whether a call chooses one of the texts of `exact` as a whole; raise `OptionError` where it must and cannot."""
         if self.exact is None:
             if options.against is not None:
-                raise OptionError(
-                    f"expected a generator of `generate.choice` for `against`, whose options it calibrates, got one of "
-                    f"{shortened(self.source, 120)}. Omit it.",
-                    "against",
-                )
+                self._check_against(options)
             return False
         return self.exact.is_used(self.sampler, options, has_policies=bool(self.steering))
+
+    def _check_against(self, options: Options) -> None:
+        """Raise `OptionError` where no field is chosen as a whole, so that `against` calibrates nothing."""
+        if self.fields is None:
+            raise OptionError(
+                "expected a generator of `generate.choice`, or of `generate.json` with `exact_fields=True`, for `against`, whose options "
+                f"it calibrates, got one of {shortened(self.source, 120)}. Omit it.",
+                "against",
+            )
+        if not self.chooses_fields(options) or options.against == "batch" or options.heal:
+            raise OptionError(
+                "expected prompts without content as `against`, and nothing that changes single tokens (policies, stop texts, guidance, "
+                f"healing, samplers other than `greedy` and `multinomial(temperature=...)`), got {shortened(repr(options.against))} with "
+                f"{self.sampler!r}. Omit `against`, or the others.",
+                "against",
+            )
 
     def chooses_fields(self, options: Options) -> bool:
         """Return whether a call chooses the values of fields as wholes: where nothing acts on single tokens of them."""

@@ -99,7 +99,13 @@ class SequenceState(StateViews):
         return torch.stack(lines).reshape(shape) if lines else missing.new_empty(shape)
 
     def alternatives(
-        self, path: str, *, generator: Any = None, spellings: str = "canonical", max_prefixes: int = 4096
+        self,
+        path: str,
+        *,
+        generator: Any = None,
+        against: Any = None,
+        spellings: str = "canonical",
+        max_prefixes: int = 4096,
     ) -> Any:
         """Return the exact probability of every value that a field of the JSON text might have had, such as those of an enum.
 
@@ -111,6 +117,8 @@ class SequenceState(StateViews):
         Args:
             path: where the value is, such as `kind`, `address.city` or `items[0].paid`; empty for a text that is one scalar.
             generator: the generator that wrote the text; it is known but in a state that was loaded.
+            against: prompts without content. The probabilities are then the model's own, conditioned on the values, divided by the
+                mean of those after each of these prompts with the same beginning of the text; see docs/choices.md.
             spellings: `"all"` sums the shares over all sequences of tokens that spell the value.
             max_prefixes: the most prefixes of spellings, for each row, that may be fed.
 
@@ -134,7 +142,7 @@ class SequenceState(StateViews):
                 "to it; for a state that was loaded, pass the `generator` that wrote it.",
                 "generator",
             )
-        return maker.alternatives(self, path, spellings=spellings, max_prefixes=max_prefixes)
+        return maker.alternatives(self, path, against=against, spellings=spellings, max_prefixes=max_prefixes)
 
     @property
     def tokens(self) -> TokenView:

@@ -14,8 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_cont import Thinking, continuous, engine_of, generate, policies, samplers
+from outlines_cont.errors import CalibrationWarning, OptionError
 from outlines_cont.generation.choices.json_values import FieldFinder, place_of
 from outlines_cont.models import HuggingFaceModel
+from outlines_cont.pipelines import Extractor
 from tests.fakes import failing, random_model, random_network, recurrent_network
 from tests.oracle import plain_logs
 
@@ -32,7 +34,8 @@ def _schema(*fields: Any) -> dict[str, Any]:
 def _tails(*values: list[str]) -> list[bytes]:
     """What may follow the first field of such an object, where the texts of the others are these."""
     names = [chr(ord("b") + i) for i in range(len(values))]
-    spelled = [[f',{i}"{name}":{j}{text}' for i in SPACES for j in SPACES for text in texts] for name, texts in zip(names, values, strict=True)]
+    spaces = [*itertools.product(SPACES, SPACES)]
+    spelled = [[f',{i}"{name}":{j}{text}' for i, j in spaces for text in texts] for name, texts in zip(names, values, strict=True)]
     return [("".join(parts) + "}").encode() for parts in itertools.product(*spelled)]
 
 
@@ -117,9 +120,8 @@ def test_draws_of_a_field_have_the_law_at_a_temperature(options: list[Any], temp
         written = [*texts, *(f"{text}.0" for text in texts if not is_text)]
         before, _ = _field(model, row, written)
         if before not in laws:
-            power = {
-                text: chance ** (1 / temperature) for text, chance in _by_text(model, _walked(model, before, written, tails), written).items()
-            }
+            plain = _by_text(model, _walked(model, before, written, tails), written)
+            power = {text: chance ** (1 / temperature) for text, chance in plain.items()}
             laws[before] = {text: one / sum(power.values()) for text, one in power.items()}
         for text, chance in laws[before].items():
             expected[text.removesuffix(".0")] += chance
@@ -289,3 +291,83 @@ def test_the_key_of_a_member_is_no_field() -> None:
     finder = FieldFinder(fsm.automaton)
     for text in (b"{", b'{"'):
         assert not finder.may_begin(fsm.automaton.next_state(fsm.initial_state, text))
+
+
+# -- what is probable anyway -----------------------------------------------------------------------------------------
+
+BASES = ["the thing is>", "12"]
+
+
+def _conditional(model: HuggingFaceModel, ids: tuple[int, ...], texts: list[str]) -> dict[str, float]:
+    return _by_text(model, _walked(model, ids, texts, _tails(["true", "false"])), texts)
+
+
+@pytest.mark.parametrize("prompts", [[PROMPT], [PROMPT, "red: ab", PROMPT]])
+def test_fields_are_calibrated_by_the_same_beginning_behind_prompts_without_content(prompts: list[str]) -> None:
+    model, texts = random_model(), [option + '"' for option in NESTED]
+    write = continuous(generate.json(model, _schema({"enum": NESTED}, {"type": "boolean"}), exact_fields=True))
+    with pytest.warns(CalibrationWarning, match="less than 1 %"):
+        state = write(prompts, against=BASES)
+    for row in (group[0] for group in state.rows):
+        before, _ = _field(model, row, texts)
+        written = before[row.piece.start :]
+        own = _conditional(model, before, texts)
+        priors = [_conditional(model, (*_ids(model, base), *written), texts) for base in BASES]
+        ratio = {text: own[text] / sum(prior[text] for prior in priors) for text in texts}
+        assert ratio[row.value["a"] + '"'] == pytest.approx(max(ratio.values()))
+
+
+def _ids(model: HuggingFaceModel, prompt: str) -> tuple[int, ...]:
+    return tuple(model.tokenizer.encode(prompt, add_special_tokens=True))
+
+
+def test_the_values_of_a_field_are_calibrated_in_the_same_way() -> None:
+    model = random_model()
+    state = continuous(generate.json(model, _schema({"enum": NESTED}, {"type": "boolean"})))(PROMPT)
+    plain = state.alternatives("a")
+    with pytest.warns(CalibrationWarning, match="less than 1 %"):
+        found = state.alternatives("a", against=BASES)
+    assert found.conditional == pytest.approx(plain.conditional)
+    row = state.rows[0][0]
+    texts = [option + '"' for option in NESTED]
+    before, _ = _field(model, row, texts)
+    logs = plain_logs(model)
+    sums = dict.fromkeys(NESTED, 0.0)
+    for base in BASES:  # any token that begins with the last one of a spelling counts
+        ids, chances = (*_ids(model, base), *before[row.piece.start :]), dict[str, float]()
+        for option in NESTED:
+            *inner, last = model.tokenizer.encode_inside(option + '"', ids)
+            rest = model.tokenizer.token_bytes[last] or b""
+            log = sum(float(logs(ids + tuple(inner[:i]))[token_id]) for i, token_id in enumerate(inner))
+            ends = [i for i, data in enumerate(model.tokenizer.token_bytes) if data and data.startswith(rest)]
+            chances[option] = math.exp(log + float(logs(ids + tuple(inner))[ends].logsumexp(0)))
+        for option in NESTED:
+            sums[option] += chances[option] / sum(chances.values()) / len(BASES)
+    assert found.prior == pytest.approx(sums, rel=1e-5)
+    ratio = {option: found.conditional[option] / sums[option] for option in NESTED}
+    assert dict(found) == pytest.approx({option: one / sum(ratio.values()) for option, one in ratio.items()}, rel=1e-5)
+
+
+def test_what_no_prompt_calibrates_is_refused() -> None:
+    model, schema = random_model(), _schema({"enum": NESTED})
+    for options in ({"against": "batch"}, {"against": BASES, "stop_at": "zz"}, {"against": BASES, "heal": True}):
+        with pytest.raises(OptionError, match="prompts without content"):
+            generate.json(model, schema, exact_fields=True)(PROMPT, **options)
+    with pytest.raises(OptionError, match="exact_fields"):
+        generate.json(model, schema)(PROMPT, against=BASES)
+    state = continuous(generate.json(model, schema))(PROMPT)
+    with pytest.raises(OptionError, match="without content"):
+        state.alternatives("a", against="batch")
+
+
+def test_an_extractor_takes_rows_without_content() -> None:
+    model, schema = random_model(), _schema({"enum": NESTED})
+    extract = Extractor(model, schema, "{{ text }}>", against=["N/A", "..."], max_tokens=60)
+    with pytest.warns(CalibrationWarning):
+        expected = generate.json(model, schema, exact_fields=True)("red>", against=["N/A>", "...>"])
+    with pytest.warns(CalibrationWarning):
+        (record,) = extract(["red"])
+    assert record["a"] == expected["a"]
+    assert "against" not in Extractor(model, schema).settings
+    with pytest.raises(OptionError, match="against"):
+        Extractor(model, schema, against="N/A")

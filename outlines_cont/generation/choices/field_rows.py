@@ -12,6 +12,7 @@ from outlines_cont.engine.piece import RowStatus
 from outlines_cont.engine.row import Row, RowProgram
 from outlines_cont.engine.steering import follow_policies
 from outlines_cont.generation.choices.field_law import Field, FieldLaw
+from outlines_cont.generation.choices.field_prior import FieldPrior
 from outlines_cont.generation.choices.json_values import FieldFinder, Place, Value, place_of
 from outlines_cont.generation.choices.spelling_tree import Scorings, SpellingTree
 from outlines_cont.immutable import changed
@@ -23,9 +24,11 @@ from outlines_cont.state.row import FORCED, GENERATED, StateRow
 class FieldRows:
     """The rows of a call that choose the values of fields as wholes; rows with the same tokens are scored once."""
 
-    def __init__(self, model: LanguageModel, finder: FieldFinder, temperature: float) -> None:
-        """Choose by a temperature, 0 for the most probable value."""
-        self.temperature = temperature
+    def __init__(
+        self, model: LanguageModel, finder: FieldFinder, temperature: float, prior: FieldPrior | None = None
+    ) -> None:
+        """Choose by a temperature, 0 for the most probable value; `prior` is what the texts are calibrated by."""
+        self.temperature, self.prior = temperature, prior
         self._model, self._finder = model, finder
         self._scorings = Scorings(model)
         self._fields: dict[Any, Field | None] = {}
@@ -79,16 +82,20 @@ class FieldRows:
             return values if any(b'"' in token[:-1] for token in allowed) else ()
         return values
 
-    def is_scored(self, tree: SpellingTree) -> bool:
-        """Return whether a tree is scored, or has an error; called between two steps of the engine until it is."""
-        return self._scorings.are_scored([tree])
+    def is_scored(self, row: Row, field: Field, tree: SpellingTree) -> bool:
+        """Return whether a tree is scored, or has an error, and those of the prior; called between two steps of the engine until it is."""
+        others = [] if self.prior is None else self.prior.trees(row.piece_ids, field)
+        return tree in self._laws or self._scorings.are_scored([tree, *others])
 
-    def law(self, field: Field, tree: SpellingTree) -> FieldLaw:
+    def law(self, row: Row, field: Field, tree: SpellingTree) -> FieldLaw:
         """Return the law of a field, or raise the error of its tree."""
         if tree.error is not None:
             raise tree.error
         if tree not in self._laws:
-            self._laws[tree] = FieldLaw(field, tree, self.temperature or 1.0)
+            logs = None if self.prior is None else self.prior.logs(row.piece_ids, field)
+            law = self._laws[tree] = FieldLaw(field, tree, self.temperature or 1.0, logs)
+            if self.prior is not None:
+                self.prior.shares.append(law.share)
             tree.release()
         return self._laws[tree]
 
@@ -148,7 +155,7 @@ class FieldProgram(RowProgram):
             if field is None:
                 break
             tree = self._rows.tree_of(row, field)
-            if tree is None or not self._rows.is_scored(tree):
+            if tree is None or not self._rows.is_scored(row, field, tree):
                 self.reads_ahead, row.status = tree is None, RowStatus.CALLING
                 break
             row.status = RowStatus.WAITING
@@ -158,7 +165,7 @@ class FieldProgram(RowProgram):
             row.program = None
 
     def _write(self, row: Row, field: Field, tree: SpellingTree) -> None:
-        law = self._rows.law(field, tree)
+        law = self._rows.law(row, field, tree)
         path = law.best
         if self._rows.temperature != 0:
             path, row.stream = law.draw(row.stream.peek()), row.stream.after()
