@@ -118,6 +118,7 @@ class Generator(PieceMaker):
         draft: the draft for speculative decoding in every call that does not set its own.
         unbounded: the values of a schema that may be of any length; see `fsm.Report`.
         thinking: how the model thinks before the text in every call that does not say otherwise; None if it does not.
+        fields: of `generate.json` with `exact_fields`, what finds the fields that are chosen as wholes.
         shown_schema: a short text of the schema that conversations show to the model; empty without `show_schema`.
         made_by: the function of `generate` that made it, and its arguments; None if it was made otherwise.
     """
@@ -549,7 +550,7 @@ def json(model: LanguageModel, schema: Any, **options: Unpack[JSONOptions]) -> G
     Args:
         model: the language model.
         schema: a JSON schema as a dict or as JSON text, a pydantic model, another type that pydantic supports, or a function.
-        **options: `show_schema` (see `JSONOptions`), those of `fsm.json_schema`, such as `whitespace`, `formats`, `dialect` and
+        **options: `exact_fields` and `show_schema` (see `JSONOptions`), those of `fsm.json_schema`, such as `whitespace`, `formats`, `dialect` and
             `registry`, `max_retries` and `max_rejections` (see `CheckOptions`), and those of `regex`.
 
     For a tool write `generate.json(model, fsm.tool_schema(tool))`.

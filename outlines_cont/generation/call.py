@@ -229,8 +229,8 @@ class Call:
             return None
         if self._fields is None:
             against = options.against
-            prior = None if against is None else FieldPrior(maker.model, opened_prompts(maker.model, against))
-            self._fields = FieldRows(maker.model, maker.fields, temperature, prior)
+            of_fields = None if against is None else FieldPrior(maker.model, opened_prompts(maker.model, against))
+            self._fields = FieldRows(maker.model, maker.fields, temperature, of_fields)
         return self._fields
 
     def _thinking_row(

@@ -80,7 +80,9 @@ class ExactChoice:
             if options.against is not None:
                 raise _refused("exact=False", "against=...", "It draws token by token.")
             return False
-        name = "policies" if has_policies else next((name for name in _TOKENWISE if getattr(options, name)), None)
+        # Other tokens that end a text are a part of the law only where the end is.
+        names = [name for name in _TOKENWISE if name != "stop_token_ids" or self.end == "eos"]
+        name = "policies" if has_policies else next((name for name in names if getattr(options, name)), None)
         if name is None and temperature_of(sampler) is None:
             name = "sampler"
         if name is not None and is_required:

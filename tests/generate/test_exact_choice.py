@@ -304,12 +304,18 @@ def test_a_draft_changes_nothing() -> None:
 )
 def test_what_acts_on_single_tokens_draws_them(options: dict[str, Any]) -> None:
     model = random_model()
-    expected = continuous(generate.choice(model, NESTED, exact=False))(PROMPT, **options)
-    assert continuous(generate.choice(model, NESTED))(PROMPT, **options) == expected
     (name,) = options
+    end: Any = "eos" if name == "stop_token_ids" else "free"
+    expected = continuous(generate.choice(model, NESTED, exact=False, end=end))(PROMPT, **options)
+    assert continuous(generate.choice(model, NESTED, end=end))(PROMPT, **options) == expected
     with pytest.raises(OptionError, match=f"(?s)(?=.*{name}).*exact=True") as caught:
-        generate.choice(model, NESTED, exact=True)(PROMPT, **options)
+        generate.choice(model, NESTED, exact=True, end=end)(PROMPT, **options)
     assert caught.value.option == name
+
+
+def test_tokens_that_end_a_text_change_nothing_where_the_end_is_free() -> None:
+    model = random_model()
+    assert continuous(generate.choice(model, NESTED))(PROMPT, stop_token_ids=[5]) == continuous(generate.choice(model, NESTED))(PROMPT)
 
 
 @pytest.mark.parametrize(
