@@ -5,7 +5,8 @@
 
 The reference is the model, conditioned on the texts: of each text the sum of `model.score`, without what goes on to a longer one of them.
 Total variation of the law under a mask (`exact=False`, at both ends) and of 2,000 draws of the default; whether the most probable text
-is the same. Fields of records of one enum: the same beside `state.alternatives`, of 200 draws with `exact_fields`, with processor times. Cost: greedy choices with and without `exact`, in turn in one process; the smallest of some times. float32, two threads.
+is the same. Fields of records of one enum: the same beside `state.alternatives`, of 200 draws with `exact_fields`, with processor times.
+Cost: greedy choices with and without `exact`, in turn in one process; the smallest of some times. float32, two threads.
 """
 
 from __future__ import annotations
@@ -96,7 +97,8 @@ def page(report: dict[str, Any]) -> str:
     ]
     return (
         f"# Choices\n\n{machine.sentence(report['machine'])} {how}\n\n## Total variation from the model's own distribution\n\n"
-        f"{table.markdown(head, rows)}\n## Fields of records\n\n{table.markdown(fields_head, field_cells)}\n## Cost of a choice\n\n{table.markdown(costs_head, cells)}"
+        f"{table.markdown(head, rows)}\n## Fields of records\n\n{table.markdown(fields_head, field_cells)}\n"
+        f"## Cost of a choice\n\n{table.markdown(costs_head, cells)}"
     )
 
 

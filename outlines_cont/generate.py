@@ -550,8 +550,8 @@ def json(model: LanguageModel, schema: Any, **options: Unpack[JSONOptions]) -> G
     Args:
         model: the language model.
         schema: a JSON schema as a dict or as JSON text, a pydantic model, another type that pydantic supports, or a function.
-        **options: `exact_fields` and `show_schema` (see `JSONOptions`), those of `fsm.json_schema`, such as `whitespace`, `formats`, `dialect` and
-            `registry`, `max_retries` and `max_rejections` (see `CheckOptions`), and those of `regex`.
+        **options: `exact_fields` and `show_schema` (see `JSONOptions`), those of `fsm.json_schema`, such as `whitespace`, `formats`,
+            `dialect` and `registry`, `max_retries` and `max_rejections` (see `CheckOptions`), and those of `regex`.
 
     For a tool write `generate.json(model, fsm.tool_schema(tool))`.
 
