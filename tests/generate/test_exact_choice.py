@@ -380,6 +380,6 @@ def test_a_generator_that_was_pickled_chooses_in_the_same_way() -> None:
 def test_a_forward_that_fails_is_tried_again_with_fewer_rows(at: int) -> None:
     model = fresh_model()
     choose = generate.choice(model, NESTED)
-    expected = choose([PROMPT, "12>"])
+    expected = choose([PROMPT, "a 12 a 12>"])
     with failing(model, at):
-        assert choose([PROMPT, "12>"]) == expected
+        assert choose([PROMPT, "a 12 a 12>"]) == expected

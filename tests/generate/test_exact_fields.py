@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import pickle
 import re
 from collections import Counter
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_cont import Thinking, continuous, engine_of, generate, policies, samplers
+from outlines_cont import Template, Thinking, continuous, engine_of, generate, policies, samplers
 from outlines_cont.errors import CalibrationWarning, OptionError
 from outlines_cont.generation.choices.json_values import FieldFinder, place_of
 from outlines_cont.models import HuggingFaceModel
@@ -176,6 +177,18 @@ def test_a_choice_after_thoughts_has_room_in_a_full_engine() -> None:
         assert choose(prompts) == expected
     finally:
         engine.max_rows = before
+
+
+def test_templates_thoughts_and_copies_write_the_same() -> None:
+    model, schema = random_model(), _schema({"enum": NESTED}, {"type": "boolean"})
+    write = continuous(generate.json(model, schema, exact_fields=True))
+    template = Template(PROMPT + "{{ json('x', schema, exact_fields=true) }}-{{ gen('y', max_tokens=2) }}")
+    assert template.run(model, schema=schema).captures["x"] == write(PROMPT).value
+    thought = write(PROMPT, thinking=Thinking(begin="[T]", end="e", max_tokens=12))
+    piece = thought.rows[0][0].piece
+    assert piece is not None
+    assert thought.value == write(thought.tokens[..., : piece.start]).value
+    assert pickle.loads(pickle.dumps(write.generator))(PROMPT) == write(PROMPT).value  # noqa: S301
 
 
 @pytest.mark.parametrize("options", [{"draft": "lookup"}, {"max_retries": 3}])
