@@ -589,6 +589,8 @@ def _parser_of(schema: Any) -> tuple[Callable[[str], Any], PartialType]:
 def format(model: LanguageModel, type: Any, **options: Unpack[ConstraintOptions]) -> Generator:
     """Generate one value of a Python type; the value has that type.
 
+    Values that are listed (`bool`, an `Enum`, a `Literal`) are chosen as wholes, as those of `choice`.
+
     Args:
         model: the language model.
         type: `int`, `float`, `bool`, `datetime.date`, `time` or `datetime`, `uuid.UUID`, an `Enum`, or a `Literal`.
@@ -598,7 +600,10 @@ def format(model: LanguageModel, type: Any, **options: Unpack[ConstraintOptions]
         OptionError: any other type.
     """
     chosen = format_of(type)
-    return _generator(model, "format", type, chosen.expression, chosen.parse, **options)
+    made = _generator(model, "format", type, chosen.expression, chosen.parse, **options)
+    return (
+        replace(made, exact=ExactChoice(chosen.texts, options.get("end") or ENDS["format"])) if chosen.texts else made
+    )
 
 
 @_generator_function

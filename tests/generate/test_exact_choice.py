@@ -9,7 +9,7 @@ import pickle
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
@@ -361,6 +361,15 @@ def test_what_is_no_choice_of_texts_is_refused() -> None:
     with pytest.raises(OptionError, match="without an empty one.*exact"):
         generate.choice(model, ["a", ""], exact=True)
     assert generate.choice(model, ["", "a"], exact=False, end="eos")(PROMPT) == generate.choice(model, ["", "a"], end="eos")(PROMPT)
+
+
+def test_listed_values_of_a_type_are_a_choice_of_their_texts() -> None:
+    model, kind = random_model(), Literal[1, 12, "yes", "yes, the red"]
+    sampler = samplers.multinomial(20, temperature=3.0)
+    chosen = generate.choice(model, ["1", "12", "yes", "yes, the red"], sampler=sampler)(PROMPT, rng=2)
+    assert chosen == [*map(str, generate.format(model, kind, sampler=sampler)(PROMPT, rng=2))]
+    texts = generate.choice(model, ["true", "false", "True", "False"])(PROMPT)
+    assert generate.format(model, bool)(PROMPT) is (texts.lower() == "true")
 
 
 def test_texts_that_are_given_twice_count_once() -> None:
