@@ -62,7 +62,7 @@ def test_a_state_keeps_its_shape_and_copies_have_random_numbers_of_their_own() -
     once = state.resample([[0.0, 0.0, 0.0, 0.0]] * 2)
     assert once == state
     assert [row.stream for row in once.rows[0]] == [row.stream for row in state.rows[0]]
-    assert state[0].resample([0.0, -1.0, -2.0, -3.0], 9).shape[:2] == (1, 9)
+    assert state[0, ...].resample([0.0, -1.0, -2.0, -3.0], 9).shape[:2] == (1, 9)
 
 
 @pytest.mark.parametrize("weights", [[0.0], [0.0, math.nan], [math.inf, 0.0], [-math.inf, -math.inf], "ab", 3, [[0.0, 0.0]] * 2])
