@@ -84,8 +84,12 @@ class FieldRows:
 
     def is_scored(self, row: Row, field: Field, tree: SpellingTree) -> bool:
         """Return whether a tree is scored, or has an error, and those of the prior; called between two steps of the engine until it is."""
+        if tree in self._laws:
+            return True
+        # Rows with the same beginning of a record share the trees of the prior, which one task scores.
         others = [] if self.prior is None else self.prior.trees(row.piece_ids, field)
-        return tree in self._laws or self._scorings.are_scored([tree, *others])
+        found = [self._scorings.are_scored(trees) for trees in ([tree], others)]
+        return all(found)
 
     def law(self, row: Row, field: Field, tree: SpellingTree) -> FieldLaw:
         """Return the law of a field, or raise the error of its tree."""
@@ -106,7 +110,7 @@ class FieldRows:
 
 def _key(row: Row) -> Any:
     # Equal ids of pinned tokens have other keys and values.
-    return tuple(row.token_ids), id(row.source.kv) if row.source.pinned else None
+    return row.piece_start, tuple(row.token_ids), id(row.source.kv) if row.source.pinned else None
 
 
 def _constraint_of(row: Row) -> tuple[Constraint | None, int]:
