@@ -13,8 +13,8 @@ import pytest
 from pydantic import BaseModel
 
 import fsm
-from outlines_cont import continuous, generate, models
-from outlines_cont.chat import Chat, answering
+from outlines_cont import Chat, continuous, generate, models
+from outlines_cont.chat import answering
 from outlines_cont.serve.protocols.api_error import in_words_of_http
 from tests.chat_models import PLAIN, chat_model
 from tests.serve.running import Running
