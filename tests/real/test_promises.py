@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 import random
 from pathlib import Path
@@ -76,29 +75,3 @@ def test_a_deterministic_model_writes_the_same_bits_whatever_else_runs(model: An
             assert facts(write(prompts, max_tokens=most, rng=1)) == expected
     finally:
         engine.max_batch_tokens = before
-
-
-_NAMES = [" Sam", " Samir", " Sara", " Anna"]
-_RECORD = {"type": "object", "properties": {"kind": {"enum": ["order", "order change", "complaint"]}, "paid": {"type": "boolean"}}}
-
-
-def test_choices_of_whole_texts_are_the_same_whatever_else_runs(model: Any) -> None:
-    sampler = samplers.multinomial(temperature=3.0)
-    schema = {**_RECORD, "required": ["kind", "paid"], "additionalProperties": False}
-    for made in (generate.choice(model, _NAMES, sampler=sampler), generate.json(model, schema, sampler=sampler, exact_fields=True)):
-        write = continuous(made)
-        alone = [write(prompt, rng=1) for prompt in PROMPTS[:3]]
-        together = write(PROMPTS[:3], rng=1)
-        assert [one.rows[0][0].token_ids for one in alone] == [group[0].token_ids for group in together.rows]
-        assert [one.rows[0][0].sampling_logprobs for one in alone] == [group[0].sampling_logprobs for group in together.rows]
-
-
-def test_the_law_of_a_choice_is_that_of_the_scores_of_its_texts(model: Any) -> None:
-    found = generate.choice(model, _NAMES).probabilities(PROMPTS[0])
-    scores = {name: float(one.double().sum()) for name, one in zip(_NAMES, model.score(PROMPTS[0], _NAMES), strict=True)}
-    begun = {" Sam": [name for name in _NAMES if name.startswith(" Sam") and name != " Sam"]}
-    ids = {name: model.tokenizer.encode_inside(name, model.tokenizer.encode(PROMPTS[0])) for name in _NAMES}
-    own = {name: math.exp(score) for name, score in scores.items()}
-    for name, longer in begun.items():
-        own[name] -= sum(own[one] for one in longer if ids[one][: len(ids[name])] == ids[name])
-    assert found.conditional == pytest.approx({name: one / sum(own.values()) for name, one in own.items()}, abs=0.02)
