@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from inspect import Parameter, Signature, signature
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Unpack, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Unpack, cast, get_args, get_type_hints
 
 from pydantic import TypeAdapter
 
@@ -43,6 +43,7 @@ from outlines_cont.events.event import StreamOptions
 from outlines_cont.events.partial_type import PartialType
 from outlines_cont.generation.alternatives import field_probabilities
 from outlines_cont.generation.call import Call
+from outlines_cont.generation.choices.json_values import FieldFinder
 from outlines_cont.generation.exact_choice import ExactChoice
 from outlines_cont.generation.formats import format_of
 from outlines_cont.generation.generator_options import (
@@ -117,6 +118,7 @@ class Generator(PieceMaker):
         draft: the draft for speculative decoding in every call that does not set its own.
         unbounded: the values of a schema that may be of any length; see `fsm.Report`.
         thinking: how the model thinks before the text in every call that does not say otherwise; None if it does not.
+        fields: of `generate.json` with `exact_fields`, what finds the fields that are chosen as wholes.
         shown_schema: a short text of the schema that conversations show to the model; empty without `show_schema`.
         made_by: the function of `generate` that made it, and its arguments; None if it was made otherwise.
     """
@@ -299,10 +301,16 @@ class Generator(PieceMaker):
         )
 
     def alternatives(
-        self, state: SequenceState, path: str, *, spellings: Spellings = "canonical", max_prefixes: int = MAX_PREFIXES
+        self,
+        state: SequenceState,
+        path: str,
+        *,
+        against: Any = None,
+        spellings: Spellings = "canonical",
+        max_prefixes: int = MAX_PREFIXES,
     ) -> Any:
         """Return the exact probability of every value that a field of JSON might have; see `SequenceState.alternatives`."""
-        return field_probabilities(self, state, path, spellings=spellings, max_prefixes=max_prefixes)
+        return field_probabilities(self, state, path, spellings=spellings, max_prefixes=max_prefixes, against=against)
 
     if not TYPE_CHECKING:  # type checkers find the mistake by themselves
 
@@ -448,7 +456,7 @@ def _listed(function: Callable[..., Any]) -> Signature:
     own = signature(function)
     *given, options = own.parameters.values()
     (kind,) = get_args(get_type_hints(function)[options.name])
-    defaults = {"end": ENDS.get(function.__name__), "show_schema": False}
+    defaults = {"end": ENDS.get(function.__name__), "show_schema": False, "exact_fields": False}
     takers = (fsm_package.grammar, fsm_package.json_schema, _generator)
     known = {name: one.default for taker in takers for name, one in signature(taker).parameters.items()} | defaults
     listed = [Parameter(name, Parameter.KEYWORD_ONLY, default=known[name]) for name in kind.__annotations__]
@@ -542,8 +550,8 @@ def json(model: LanguageModel, schema: Any, **options: Unpack[JSONOptions]) -> G
     Args:
         model: the language model.
         schema: a JSON schema as a dict or as JSON text, a pydantic model, another type that pydantic supports, or a function.
-        **options: `show_schema` (see `JSONOptions`), those of `fsm.json_schema`, such as `whitespace`, `formats`, `dialect` and
-            `registry`, `max_retries` and `max_rejections` (see `CheckOptions`), and those of `regex`.
+        **options: `exact_fields` and `show_schema` (see `JSONOptions`), those of `fsm.json_schema`, such as `whitespace`, `formats`,
+            `dialect` and `registry`, `max_retries` and `max_rejections` (see `CheckOptions`), and those of `regex`.
 
     For a tool write `generate.json(model, fsm.tool_schema(tool))`.
 
@@ -555,11 +563,14 @@ def json(model: LanguageModel, schema: Any, **options: Unpack[JSONOptions]) -> G
         fsm.EmptyLanguage: no JSON satisfies the schema.
     """
     shows = checked_bool(options.pop("show_schema", False), "show_schema")
+    is_exact = checked_bool(options.pop("exact_fields", False), "exact_fields")
     of_schema, others = _parted(options, fsm_package.json_schema)
     expression = fsm_package.json_schema(schema, **of_schema)
     parse, partial_type = _parser_of(schema)
     made = _generator(model, "json", [schema, of_schema], expression, parse, **others)
-    return replace(made, partial_type=partial_type, shown_schema=fsm_package.schema_text(schema) if shows else "")
+    fields = FieldFinder(cast("Constraint", made.constraint).token_fsm.automaton) if is_exact else None
+    shown = fsm_package.schema_text(schema) if shows else ""
+    return replace(made, partial_type=partial_type, shown_schema=shown, fields=fields)
 
 
 def _parser_of(schema: Any) -> tuple[Callable[[str], Any], PartialType]:
@@ -578,6 +589,8 @@ def _parser_of(schema: Any) -> tuple[Callable[[str], Any], PartialType]:
 def format(model: LanguageModel, type: Any, **options: Unpack[ConstraintOptions]) -> Generator:
     """Generate one value of a Python type; the value has that type.
 
+    Values that are listed (`bool`, an `Enum`, a `Literal`) are chosen as wholes, as those of `choice`.
+
     Args:
         model: the language model.
         type: `int`, `float`, `bool`, `datetime.date`, `time` or `datetime`, `uuid.UUID`, an `Enum`, or a `Literal`.
@@ -587,7 +600,10 @@ def format(model: LanguageModel, type: Any, **options: Unpack[ConstraintOptions]
         OptionError: any other type.
     """
     chosen = format_of(type)
-    return _generator(model, "format", type, chosen.expression, chosen.parse, **options)
+    made = _generator(model, "format", type, chosen.expression, chosen.parse, **options)
+    return (
+        replace(made, exact=ExactChoice(chosen.texts, options.get("end") or ENDS["format"])) if chosen.texts else made
+    )
 
 
 @_generator_function

@@ -164,7 +164,7 @@ class LanguageModel(Protocol):
         """Return the same, with the (V,) logits before each of the last tokens of a row, `nums_before` of them, and after them."""
 
     def read_paths(
-        self, paths: Sequence[tuple[Any, Any]]
+        self, paths: Sequence[tuple[Any, Any]], *, is_urgent: bool = False
     ) -> Generator[Any, None, list[tuple[Any, dict[int, list[float]]]]]:
         """Return a task of the engine that reads log-probabilities of next tokens along rows; see `engine.prefill.EngineModel`."""
 

@@ -44,6 +44,7 @@ class Job:
         is_controlled: whether controllers outside the engine are called, so that any row may change.
         is_calling: whether calls of controllers have not ended; until then no row of the job takes a token.
         reads_ahead: whether rows feed their tokens while controllers are called.
+        is_urgent: whether running rows of other jobs wait for it (`RowStatus.CALLING`): it is admitted first, into the room of these.
         slow_seconds: the time that threads have worked for its rows outside of steps; see `SlowWork`.
         slow_work: their work, as `fsm` counts it.
     """
@@ -53,6 +54,7 @@ class Job:
     is_calling = False
     is_lost = False
     reads_ahead = False
+    is_urgent = False
     slow_seconds = 0.0
     slow_work = 0
     _values: tuple[str, ...] = ("rows", "_num_rows")

@@ -98,12 +98,13 @@ class EngineModel(Immutable):
         return filled
 
     def read_paths(
-        self: LanguageModel, paths: Sequence[tuple[StateRow, Mapping[int, Sequence[int]]]]
+        self: LanguageModel, paths: Sequence[tuple[StateRow, Mapping[int, Sequence[int]]]], *, is_urgent: bool = False
     ) -> Generator[Step, None, list[tuple[StateRow, dict[int, list[float]]]]]:
         """Return a task of the engine that feeds rows for the log-probabilities of some next tokens along them.
 
         Args:
             paths: rows, each with the ids that are wanted after the tokens at some indices; at least one index.
+            is_urgent: whether running rows wait for it; see `Job`.
 
         Returns:
             The rows with their keys and values, or with their error, and what was wanted, by index, in the order of the ids.
@@ -122,6 +123,7 @@ class EngineModel(Immutable):
                 rows[number] = PathRow(replace(row, unscored=(), piece=None), self, wanted, counts=counts)
         if rows:
             job = Job([*rows.values()], counts)
+            job.is_urgent = is_urgent
             self.engine.submit(job)
             yield from self.engine.steps(job)
             for index, (number, path) in enumerate(rows.items()):

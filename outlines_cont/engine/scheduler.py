@@ -202,7 +202,11 @@ class Scheduler:
         while self.submitted:
             job = self.submitted[0]
             if job not in jobs:
-                self.waiting.extend([row for row in job.rows if row not in known])
+                new = [row for row in job.rows if row not in known]
+                if job.is_urgent:
+                    self.waiting.extendleft(reversed(new))
+                else:
+                    self.waiting.extend(new)
                 self.jobs.append(job)
             self.submitted.popleft()
 
@@ -222,9 +226,7 @@ class Scheduler:
         reuse = Reuse(self._model, self.batches)
         admitted: list[Row] = []
         later: list[Row] = []  # those that wait for others to feed a common prefix
-        while self.waiting and (
-            self.num_running + len(admitted) + len(later) < self._limit or not (self.batches or admitted)
-        ):
+        while self.waiting and self._has_room(self.waiting[0], len(admitted) + len(later), is_first=not admitted):
             row = self.waiting.popleft()
             if reuse.must_wait(row):
                 later.append(row)
@@ -239,6 +241,14 @@ class Scheduler:
         note(row for row in admitted if not row.job.is_controlled)
         groups = reuse.groups(admitted) if self._model.can_stack else [[row] for row in admitted]
         self.batches += [RunningBatch(self._model, group, self.counts) for group in groups]
+
+    def _has_room(self, row: Row, num_new: int, *, is_first: bool) -> bool:
+        """Return whether a waiting row may run with the rows that do, and `num_new` others."""
+        running = self.num_running
+        if row.job.is_urgent:  # else rows that fill all the room would wait for it forever
+            running = sum(other.status is not RowStatus.CALLING for other in self.rows)
+            return running + num_new < self._limit or (is_first and not running)
+        return running + num_new < self._limit or (is_first and not self.batches)
 
     @property
     def _limit(self) -> int:

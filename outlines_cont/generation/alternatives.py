@@ -10,7 +10,9 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -22,6 +24,7 @@ from fsm.errors import TokenNotAllowed
 from outlines_cont.checks import check, check_int
 from outlines_cont.errors import OptionError, located, shortened
 from outlines_cont.events.json_paths import byte_ranges
+from outlines_cont.generation.option_prior import opened_prompts, warn_of_shares
 from outlines_cont.generation.piece_maker import PieceMaker, squeezed
 from outlines_cont.generation.probabilities import Prefix, Probabilities, Spellings, Tree, sum_of_logs, traverse
 from outlines_cont.policies.constraint import CheckedConstraint, Constraint
@@ -42,10 +45,15 @@ class Field(NamedTuple):
     state: int  # of the token FSM there
     before: bytes  # what stands between there and the field
     texts: list[bytes]  # the texts that the field might have
+    written: tuple[int, ...]  # the tokens of the JSON text up to there
+
+    def behind(self, prompt: StateRow) -> Field:
+        """Return the same field after the same beginning of a JSON text behind another prompt."""
+        return self._replace(row=replace(prompt, piece=None, unscored=()).append(self.written, reset=False))
 
 
 def field_probabilities(
-    maker: PieceMaker, state: SequenceState, path: str, *, spellings: Spellings, max_prefixes: int
+    maker: PieceMaker, state: SequenceState, path: str, *, spellings: Spellings, max_prefixes: int, against: Any = None
 ) -> Any:
     """Return `Probabilities` of the values of a field for each row of a state that `maker` has written, in the shape of its values.
 
@@ -54,22 +62,86 @@ def field_probabilities(
     check("path", path, isinstance(path, str), "the path of a value, such as 'address.city'")
     check("spellings", spellings, spellings in ("canonical", "all"), "'canonical' or 'all'")
     check_int("max_prefixes", max_prefixes, 1)
-    trees = [
-        [_tree(maker, state, (b, s), path, spellings, max_prefixes) for s in range(state.num_samples)]
-        for b in range(state.batch_size)
+    given: dict[str, Any] = {"spellings": spellings, "limit": max_prefixes}
+    fields = [
+        [_located_field(maker, state, (b, s), path) for s in range(state.num_samples)] for b in range(state.batch_size)
     ]
-    traverse(maker, [tree for group in trees for tree in group])
-    return squeezed([[tree.result() for tree in group] for group in trees])
+    trees = [
+        [_tree(maker, state, (b, s), field, given) for s, field in enumerate(group)] for b, group in enumerate(fields)
+    ]
+    prompts = [] if against is None else _prompts(maker, against)
+    others = [
+        [[FieldTree(maker, field.behind(one), **given) for one in prompts] for field in group] for group in fields
+    ]
+    traverse(
+        maker,
+        [tree for group in trees for tree in group] + [one for group in others for trees in group for one in trees],
+    )
+    if prompts:
+        warn_of_shares([math.exp(reduce(sum_of_logs, tree.own)) for group in trees for tree in group])
+    return squeezed(
+        [
+            [
+                tree.result() if not prompts else _calibrated(tree.result(), [one.result() for one in before])
+                for tree, before in pairs
+            ]
+            for pairs in (zip(group, before, strict=True) for group, before in zip(trees, others, strict=True))
+        ]
+    )
+
+
+def _prompts(maker: PieceMaker, against: Any) -> list[StateRow]:
+    if isinstance(against, str) and against == "batch":
+        raise OptionError("expected prompts without content as `against` for a field, got 'batch'", "against")
+    return opened_prompts(maker.model, against)
+
+
+def _calibrated(found: Probabilities, priors: Sequence[Probabilities]) -> Probabilities:
+    """Return probabilities divided by the mean of those of priors, each conditioned on the values, and normalised.
+
+    Raises:
+        OptionError: the prior of a value, or the probability of each, is zero.
+    """
+    logs = [[_log(one) for one in prior.conditional.values()] for prior in priors]
+    prior = [reduce(sum_of_logs, column) - math.log(len(logs)) for column in zip(*logs, strict=True)]
+    own = [_log(one) for one in found.conditional.values()]
+    if not all(map(math.isfinite, prior)) or max(own) == -math.inf:
+        raise OptionError(
+            "expected prompts as `against` after which each value has some probability, got none for one of them. Give others.",
+            "against",
+        )
+    divided = [log - before for log, before in zip(own, prior, strict=True)]
+    total = reduce(sum_of_logs, divided)
+    return replace(
+        found,
+        log_probabilities=tuple(log - total for log in divided),
+        log_conditional=tuple(own),
+        log_prior=tuple(prior),
+    )
+
+
+def _log(probability: float) -> float:
+    return math.log(probability) if probability > 0 else -math.inf
+
+
+def _located_field(maker: PieceMaker, state: SequenceState, at: tuple[int, int], path: str) -> Field:
+    try:
+        return _field(maker, state.rows[at[0]][at[1]], path)
+    except OptionError as error:
+        raise _located(state, at, error) from None
 
 
 def _tree(
-    maker: PieceMaker, state: SequenceState, at: tuple[int, int], path: str, spellings: Spellings, limit: int
+    maker: PieceMaker, state: SequenceState, at: tuple[int, int], field: Field, given: Mapping[str, Any]
 ) -> FieldTree:
-    row = state.rows[at[0]][at[1]]
     try:
-        return FieldTree(maker, _field(maker, row, path), spellings, limit)
+        return FieldTree(maker, field, **given)
     except OptionError as error:
-        raise (located(error, *at) if state.batch_size * state.num_samples > 1 else error) from None
+        raise _located(state, at, error) from None
+
+
+def _located(state: SequenceState, at: tuple[int, int], error: OptionError) -> Exception:
+    return located(error, *at) if state.batch_size * state.num_samples > 1 else error
 
 
 def _field(maker: PieceMaker, row: StateRow, path: str) -> Field:
@@ -99,7 +171,8 @@ def _field(maker: PieceMaker, row: StateRow, path: str) -> Field:
             f"{shortened(repr(data[:start].decode(errors='replace')))}. Pass the one whose schema is that of the state.",
             "generator",
         ) from error
-    return Field(kept_tokens(row, row.piece.start + count), at, before, texts)
+    stop = row.piece.start + count
+    return Field(kept_tokens(row, stop), at, before, texts, tuple(row.token_ids[row.piece.start : stop]))
 
 
 def _begin(text: bytes, path: str) -> int:

@@ -32,8 +32,10 @@ from outlines_cont.errors import (
     shortened,
 )
 from outlines_cont.generation.choice_rows import ChoiceRows
+from outlines_cont.generation.choices.field_prior import FieldPrior
+from outlines_cont.generation.choices.field_rows import FieldRows
 from outlines_cont.generation.exact_choice import temperature_of
-from outlines_cont.generation.option_prior import OptionPrior
+from outlines_cont.generation.option_prior import OptionPrior, opened_prompts, warn_of_shares
 from outlines_cont.generation.options import Options, warn_of_lengths
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.prompt import Opened, open_guidance, open_prompt
@@ -97,6 +99,7 @@ class Call:
         self.rows: list[Row | None] = []
         self.job: Job | None = None
         self._texts: ChoiceRows | None = None  # the rows that choose one of some texts as a whole
+        self._fields: FieldRows | None = None  # those that choose the values of fields as wholes
         self._ended: dict[int, StateRow] = {}  # rows that have ended, with their values, by number
         self._is_collected = False
         sources = [*chain.from_iterable(opened.rows)]
@@ -161,8 +164,9 @@ class Call:
         finally:  # an interrupt may come between any two instructions, also before the first step
             self.engine.cancel(job)
             report(is_over=True)
-            if self._texts is not None:
-                self._texts.close()
+            for chosen in (self._texts, self._fields):
+                if chosen is not None:
+                    chosen.close()
         self.collect()
 
     def _negatives(self, sources: Sequence[StateRow], ways: Sequence[_Written | None]) -> Sequence[_Negative]:
@@ -185,16 +189,23 @@ class Call:
             answer.texts.prepare(row)
         return row
 
-    def _texts_of(self, source: StateRow, options: Options) -> ChoiceRows | None:
-        """Return the rows that choose one of some texts as a whole, if this one is to do so; None if it draws token by token."""
+    def _texts_of(self, source: StateRow, options: Options) -> ChoiceRows | FieldRows | None:
+        """Return the rows that choose one of some texts as a whole, or fields, if this one is to do so; None if it draws token by token."""
         maker, written = self.maker, source.piece if self.resumes else None
         has_begun = written is not None and not written.is_thinking and written.start < len(source.token_ids)
-        if not maker.chooses_exactly(options) or has_begun or maker.exact is None:
+        temperature = temperature_of(maker.sampler) or 0.0
+        if maker.chooses_exactly(options) and not has_begun and maker.exact is not None:
+            if self._texts is None:
+                prior = None if options.against is None else OptionPrior(maker.exact, maker.model, options.against)
+                self._texts = ChoiceRows(maker.exact, maker.model, temperature, prior)
+            return self._texts
+        if maker.fields is None or not maker.chooses_fields(options):
             return None
-        if self._texts is None:
-            prior = None if options.against is None else OptionPrior(maker.exact, maker.model, options.against)
-            self._texts = ChoiceRows(maker.exact, maker.model, temperature_of(maker.sampler) or 0.0, prior)
-        return self._texts
+        if self._fields is None:
+            against = options.against
+            of_fields = None if against is None else FieldPrior(maker.model, opened_prompts(maker.model, against))
+            self._fields = FieldRows(maker.model, maker.fields, temperature, of_fields)
+        return self._fields
 
     def _thinking_row(
         self, thinking: OpenThinking, source: StateRow, answer: Answer, given: dict[str, Any]
@@ -307,6 +318,8 @@ class Call:
         self._warn_of_cuts()
         if self._texts is not None:
             self._texts.warn()
+        if self._fields is not None and self._fields.prior is not None:
+            warn_of_shares(self._fields.prior.shares)
 
     def state(self) -> SequenceState:
         """Return the final state, with the best samples of `best_of`; valid after `task`."""

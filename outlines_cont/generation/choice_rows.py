@@ -12,8 +12,9 @@ from outlines_cont.engine.piece import RowStatus
 from outlines_cont.engine.row import Row, RowProgram
 from outlines_cont.engine.steering import follow_policies
 from outlines_cont.errors import OptionError
-from outlines_cont.generation.exact_choice import ExactChoice, OptionLaw
-from outlines_cont.generation.spelling_tree import Scoring, SpellingTree, score
+from outlines_cont.generation.choices.option_law import OptionLaw
+from outlines_cont.generation.choices.spelling_tree import Scoring, Scorings, SpellingTree, score
+from outlines_cont.generation.exact_choice import ExactChoice
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import TokenSet
 from outlines_cont.state.row import FORCED, GENERATED, StateRow
@@ -48,7 +49,7 @@ class ChoiceRows:
         self._laws: dict[SpellingTree, OptionLaw] = {}
         self._batch: list[tuple[Row, SpellingTree]] = []  # the rows that were prepared
         self._log_prior: list[float] | None = None
-        self._scoring: dict[SpellingTree, tuple[Scoring, Any]] = {}
+        self._scorings = Scorings(model)
 
     def prepare(self, row: Row) -> None:
         """Take a row that was not submitted yet, and chooses where it begins."""
@@ -113,21 +114,11 @@ class ChoiceRows:
 
     def is_scored(self, tree: SpellingTree) -> bool:
         """Return whether the law of a tree is known; called between two steps of the engine until it is, which submits what is missing."""
-        if tree.is_scored or tree.error is not None:
-            return True
-        task, step = self._scoring.pop(tree, None) or (score(self._model, [tree]), None)
-        if step is not None:
-            step.note()
-        if step is None or step.is_over:
-            step = next(task, None)
-        if step is not None:  # else it has ended, or was interrupted, and begins again with the next call
-            self._scoring[tree] = task, step
-        return tree.is_scored or tree.error is not None
+        return self._scorings.are_scored([tree])
 
     def close(self) -> None:
         """Cancel what is being scored, and drop the keys and values of the texts."""
-        for task, _ in self._scoring.values():
-            task.close()
+        self._scorings.close()
         for tree in filter(None, self._trees.values()):
             tree.release()
 

@@ -27,14 +27,16 @@ _DATE = (
 _TIME = r"(?:[01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](?:\.[0-9]{1,6})?"
 _ZONE = r"(?:Z|[+-](?:[01][0-9]|2[0-3]):[0-5][0-9])?"
 _HEX = "[0-9a-f]"
+_BOOLEANS = ("true", "false", "True", "False")
 
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """The language of the texts of a type, and the function from such a text to the value."""
+    """The language of the texts of a type, the function from such a text to the value, and the texts, if these are listed."""
 
     expression: Expression
     parse: Callable[[str], Any]
+    texts: tuple[str, ...] = ()
 
 
 def format_of(kind: Any) -> Format:
@@ -62,7 +64,7 @@ def _options(pairs: list[tuple[str, Any]], kind: Any) -> Format:
     values = dict(pairs)
     if len(values) < len(pairs):
         raise OptionError(f"expected values that differ as text, got {[text for text, _ in pairs]} in {kind!r}", "type")
-    return Format(fsm.choice(list(values)), values.__getitem__)
+    return Format(fsm.choice(list(values)), values.__getitem__, tuple(values))
 
 
 def _date(pattern: str) -> Expression:
@@ -73,7 +75,7 @@ def _date(pattern: str) -> Expression:
 _FORMATS: dict[type, Callable[[], Format]] = {
     int: lambda: Format(fsm.regex("0|-?[1-9][0-9]{0,18}"), int),
     float: lambda: Format(fsm.regex(r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,15})?(?:e[+-]?[0-9]{1,2})?"), float),
-    bool: lambda: Format(fsm.choice(["true", "false", "True", "False"]), lambda text: text.lower() == "true"),
+    bool: lambda: Format(fsm.choice(_BOOLEANS), lambda text: text.lower() == "true", _BOOLEANS),
     datetime.date: lambda: Format(_date(_DATE), datetime.date.fromisoformat),
     datetime.time: lambda: Format(fsm.regex(_TIME + _ZONE), datetime.time.fromisoformat),
     datetime.datetime: lambda: Format(_date(f"{_DATE}T{_TIME}{_ZONE}"), datetime.datetime.fromisoformat),

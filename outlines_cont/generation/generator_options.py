@@ -64,12 +64,15 @@ class CheckOptions(ConstraintOptions, total=False):
 
 
 class JSONOptions(CheckOptions, total=False):
-    """The options of `json`: those of `CheckOptions`, those of `fsm.json_schema`, which describes them, and `show_schema`.
+    """The options of `json`: those of `CheckOptions`, those of `fsm.json_schema`, which describes them, and two more.
 
     Attributes:
+        exact_fields: choose the values of fields that have few, such as enums and booleans, as wholes by the model's own probabilities,
+            conditioned on the values; see docs/choices.md. False by default: they are drawn token by token.
         show_schema: in a conversation, add `fsm.schema_text(schema)` to the message of the system, so that the model sees it.
     """
 
+    exact_fields: bool
     show_schema: bool
     whitespace: Whitespace
     strict: bool

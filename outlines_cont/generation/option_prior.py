@@ -13,10 +13,12 @@ from typing import Any
 
 from fsm.errors import stacklevel_of_user
 from outlines_cont.errors import CalibrationWarning, OptionError
-from outlines_cont.generation.exact_choice import ExactChoice, OptionLaw, log_sum
+from outlines_cont.generation.choices.option_law import OptionLaw, log_sum
+from outlines_cont.generation.choices.spelling_tree import SpellingTree
+from outlines_cont.generation.exact_choice import ExactChoice
 from outlines_cont.generation.prompt import open_prompt
-from outlines_cont.generation.spelling_tree import SpellingTree
 from outlines_cont.interfaces import LanguageModel
+from outlines_cont.state.row import StateRow
 
 _LEAST_SHARE = 0.01
 
@@ -39,10 +41,7 @@ class OptionPrior:
         self.is_of_batch = isinstance(against, str) and against == "batch"
         self._choice = choice
         self.trees: list[SpellingTree] = []
-        rows = [] if self.is_of_batch else [row for group in open_prompt(model, against, None, 0).rows for row in group]
-        for row in rows:
-            if row.error is not None:
-                raise row.error
+        for row in [] if self.is_of_batch else opened_prompts(model, against):
             tree = choice.tree(model, row)
             if tree is None:
                 raise OptionError(
@@ -81,14 +80,7 @@ class OptionPrior:
 
     def warn(self, laws: Sequence[OptionLaw]) -> None:
         """Warn where calibrating is doubtful: by the batch, or where the texts have less than 1 % of all probability."""
-        small = sum(law.share < _LEAST_SHARE for law in laws)
-        if small:
-            warnings.warn(
-                f"the options have less than 1 % of the probability after {small} of {len(laws)} prompts: the model wants to write "
-                "something else, and no calibration helps. Put the options into the prompt, or begin each as the model would.",
-                CalibrationWarning,
-                stacklevel=stacklevel_of_user(),
-            )
+        warn_of_shares([law.share for law in laws])
         if self.is_of_batch:
             warnings.warn(
                 "`against='batch'` takes the mean over the prompts of this call as what the model chooses anyway, so it makes all options "
@@ -96,3 +88,24 @@ class OptionPrior:
                 CalibrationWarning,
                 stacklevel=stacklevel_of_user(),
             )
+
+
+def opened_prompts(model: LanguageModel, against: Any) -> list[StateRow]:
+    """Return prompts without content as rows; raise the error of one that cannot run."""
+    rows = [row for group in open_prompt(model, against, None, 0).rows for row in group]
+    for row in rows:
+        if row.error is not None:
+            raise row.error
+    return rows
+
+
+def warn_of_shares(shares: Sequence[float]) -> None:
+    """Warn where the texts have less than 1 % of all probability, by their shares after some rows."""
+    small = sum(share < _LEAST_SHARE for share in shares)
+    if small:
+        warnings.warn(
+            f"the options have less than 1 % of the probability after {small} of {len(shares)} prompts: the model wants to write "
+            "something else, and no calibration helps. Put the options into the prompt, or begin each as the model would.",
+            CalibrationWarning,
+            stacklevel=stacklevel_of_user(),
+        )

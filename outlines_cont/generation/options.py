@@ -86,7 +86,7 @@ class PieceOptions(TypedDict, total=False):
         thinking: let the model think before its answer: True, or a `Thinking`; see docs/thinking.md. False turns off that of the
             generator. The other options are those of the answer.
         against: of a choice: prompts without content, after which an option that is probable anyway counts less, or `"batch"`, for the
-            prompts of the call; see docs/choices.md.
+            prompts of the call; of JSON with `exact_fields`: such prompts, for the values of fields. See docs/choices.md.
     """
 
     max_tokens: int | None

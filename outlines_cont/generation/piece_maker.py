@@ -14,7 +14,8 @@ from outlines_cont.drafts.opening import open_draft
 from outlines_cont.engine.piece import Piece, RowLimits
 from outlines_cont.errors import IncompleteOutput, NoHypothesis, OptionError, located, shortened
 from outlines_cont.events.partial_type import PartialType
-from outlines_cont.generation.exact_choice import ExactChoice
+from outlines_cont.generation.choices.json_values import FieldFinder
+from outlines_cont.generation.exact_choice import ExactChoice, temperature_of
 from outlines_cont.generation.options import GENERATORS_OWN, Options, check_ids
 from outlines_cont.generation.thinking import Thinking
 from outlines_cont.immutable import Immutable
@@ -53,6 +54,7 @@ class PieceMaker(Immutable):
     thinking: Thinking | None = field(default=None, repr=False)
     shown_schema: str = field(default="", repr=False)
     exact: ExactChoice | None = field(default=None, repr=False)
+    fields: FieldFinder | None = field(default=None, repr=False)
     head = ""
     """What stands before an answer that is a text, by itself; see `ReplyMaker`."""
     parses_specials: bool = field(
@@ -116,13 +118,31 @@ class PieceMaker(Immutable):
         """Return whether a call chooses one of the texts of `exact` as a whole; raise `OptionError` where it must and cannot."""
         if self.exact is None:
             if options.against is not None:
-                raise OptionError(
-                    f"expected a generator of `generate.choice` for `against`, whose options it calibrates, got one of "
-                    f"{shortened(self.source, 120)}. Omit it.",
-                    "against",
-                )
+                self._check_against(options)
             return False
         return self.exact.is_used(self.sampler, options, has_policies=bool(self.steering))
+
+    def _check_against(self, options: Options) -> None:
+        """Raise `OptionError` where no field is chosen as a whole, so that `against` calibrates nothing."""
+        if self.fields is None:
+            raise OptionError(
+                "expected a generator of `generate.choice`, or of `generate.json` with `exact_fields=True`, for `against`, whose options "
+                f"it calibrates, got one of {shortened(self.source, 120)}. Omit it.",
+                "against",
+            )
+        if not self.chooses_fields(options) or options.against == "batch" or options.heal:
+            raise OptionError(
+                "expected prompts without content as `against`, and nothing that changes single tokens (policies, stop texts, guidance, "
+                f"healing, samplers other than `greedy` and `multinomial(temperature=...)`), got {shortened(repr(options.against))} with "
+                f"{self.sampler!r}. Omit `against`, or the others.",
+                "against",
+            )
+
+    def chooses_fields(self, options: Options) -> bool:
+        """Return whether a call chooses the values of fields as wholes: where nothing acts on single tokens of them."""
+        if self.fields is None or self.steering or temperature_of(self.sampler) is None:
+            return False
+        return not (options.policies or options.stop_at or options.is_guided)
 
     def finish(self, row: StateRow) -> StateRow:
         """Return a finished row with its value, which is None if a constrained text was cut."""

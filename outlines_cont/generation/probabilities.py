@@ -21,11 +21,12 @@ import torch
 from outlines_cont.checks import check, check_int, checked_bool
 from outlines_cont.engine.row import invalid_logits
 from outlines_cont.errors import ContextLengthError, DeadEnd, OptionError, located, shortened
-from outlines_cont.generation.exact_choice import ExactChoice, OptionLaw
+from outlines_cont.generation.choices.option_law import OptionLaw
+from outlines_cont.generation.choices.spelling_tree import SpellingTree, score
+from outlines_cont.generation.exact_choice import ExactChoice
 from outlines_cont.generation.option_prior import OptionPrior
 from outlines_cont.generation.piece_maker import PieceMaker, squeezed
 from outlines_cont.generation.prompt import open_prompt
-from outlines_cont.generation.spelling_tree import SpellingTree, score
 from outlines_cont.immutable import Immutable
 from outlines_cont.models.tokenizer.special_names import encode_bytes_inside
 from outlines_cont.policies.constraint import CheckedConstraint, Constraint

@@ -203,6 +203,8 @@ class Extractor(NearNames):
         batch_size: the most rows that run at once, samples included.
         draft: the draft for speculative decoding; see `PieceOptions`.
         thinking: let the model think before each record: True, or a `Thinking`. Weights are those of the records alone.
+        against: rows without content, such as `["N/A", ""]`: the values of enums and other fields of few texts are chosen as wholes, and
+            one that is probable after these rows, too, counts less; see docs/choices.md.
         is_scored: whether to compute the log-probabilities of records (`weight`) and of their values.
         **options: passed to `fsm.json_schema`, such as `whitespace`.
 
@@ -231,6 +233,7 @@ class Extractor(NearNames):
         batch_size: int = 32,
         draft: Any = None,
         thinking: Thinking | bool | None = None,
+        against: Sequence[Row] | None = None,
         is_scored: bool = True,
         **options: Any,
     ) -> None:
@@ -251,11 +254,15 @@ class Extractor(NearNames):
         """The columns of the records."""
         self._make_prompt, self._source, self.needed = self._prompt_of(prompt, chat, allow_missing)
         voter = sampler if getattr(sampler, "needs_random", False) else samplers.multinomial()
+        if against is not None:
+            options = {"exact_fields": True, **options}
         make = partial(generate.json, model, self.schema.schema, draft=draft, **options)
         self._generator = make(sampler=sampler)
         self._voter = make(sampler=voter) if samples else None
         checked = Options.of({"max_tokens": max_tokens, "thinking": thinking})
         self._options = checked if chat is None else with_ends(checked, [chat])
+        if against is not None:
+            self._options = replace(self._options, against=self._prompts_without_content(against))
         self._seed, self._samples, self._is_scored = seed, samples, is_scored
         self._room = Room(batch_size)
 
@@ -296,7 +303,10 @@ class Extractor(NearNames):
     def _deciding(self) -> dict[str, Any]:
         """The options that a record depends on."""
         left_out = ("model", "schema", "prompt", "chat", "batch_size", "draft")
-        return {name: value for name, value in self._arguments.items() if name not in left_out}
+        given = {name: value for name, value in self._arguments.items() if name not in left_out}
+        return (
+            given if given["against"] is not None else {name: one for name, one in given.items() if name != "against"}
+        )
 
     def outcomes(
         self, rows: Iterable[Row | Exception], show: ShowValue | None = None
@@ -362,6 +372,15 @@ class Extractor(NearNames):
             return answering(begun) if self._options.thinking is None else begun.state
 
         return asked, source, needed
+
+    def _prompts_without_content(self, against: Any) -> list[Any]:
+        """Return the prompts of the rows of `against`, and check that the generators take them."""
+        is_rows = isinstance(against, Sequence) and not isinstance(against, str | bytes) and len(against) > 0
+        check("against", against, is_rows, "a list of one row or more, such as ['N/A']")
+        prompts = [self.prompt(row) for row in against]
+        for maker in filter(None, (self._generator, self._voter)):
+            maker.chooses_exactly(replace(self._options, against=prompts))  # raises now, not with the first row
+        return prompts
 
     def _marked(self, values: dict[str, Any]) -> dict[str, Any]:
         """Return the values of a row with a mark inside of each text that looks like a special token, so that it is encoded as letters."""

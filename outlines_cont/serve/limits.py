@@ -145,6 +145,9 @@ def check_sizes(body: Sampling, limits: ServerLimits, model: LanguageModel) -> N
     elif isinstance(body, CompletionRequest):
         for prompt in body.prompts:
             check_prompt("prompt", [prompt] if isinstance(prompt, str) else (), limits, model)
+    if body.against is not None:
+        _check_count("against", len(body.against), limits, "max_messages", "texts")
+        check_prompt("against", body.against, limits, model)
     if body.guidance is not None:
         check_prompt("guidance/negative_prompt", [body.guidance.negative_prompt], limits, model)
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from outlines_cont import policies, samplers
-from outlines_cont.chat import Chat
+from outlines_cont.chat import Chat, answering
 from outlines_cont.chats.tool import Tool
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.engine.guidance import Guidance
@@ -21,12 +21,13 @@ from outlines_cont.errors import OptionError
 from outlines_cont.events.event import StreamOptions
 from outlines_cont.generate import Generator
 from outlines_cont.generation.call import Call
+from outlines_cont.generation.choices.json_values import FieldFinder
 from outlines_cont.generation.engine_thread import EngineThread
 from outlines_cont.generation.options import Options
 from outlines_cont.generation.prompt import open_prompt
 from outlines_cont.generation.stream import StateStream
 from outlines_cont.generation.thinking import Thinking
-from outlines_cont.policies.constraint import KeptConstraints, vocabulary_of_model
+from outlines_cont.policies.constraint import CheckedConstraint, Constraint, KeptConstraints, vocabulary_of_model
 from outlines_cont.serve.constraints import Constraints, Wanted
 from outlines_cont.serve.limits import CacheShares, ServerLimits, check_sizes
 from outlines_cont.serve.protocols.anthropic import MessagesRequest
@@ -147,6 +148,10 @@ async def asked_chat(
             num_prompt = chat.state.shape[2]
             chats = [chat, *chat.fork(count, feed=False)[1:]]  # the first is what it would be alone
         with _errors_of():
+            if request.against is not None:
+                drawn = _whole_fields(drawn)
+                anew = Chat(model, tools=tools if calls else (), template_variables=variables)
+                options["against"] = [_asked_otherwise(anew, chat.messages, text) for text in request.against]
             streams = [chat.stream(drawn, top=top, **calls, **options) for chat in chats]
         return [Choice(i, num_prompt, stream) for i, stream in enumerate(streams)]
 
@@ -160,6 +165,8 @@ async def asked_completion(model: Any, generator: Generator, request: Completion
 
     def opened() -> list[Choice]:
         drawn, options = replace(generator, sampler=_sampler(request)), _options(request, most)
+        if request.against is not None:
+            drawn, options["against"] = _whole_fields(drawn), request.against
         # A call takes no 0, with which only the prompt is scored.
         checked = replace(
             Options.of(options | {"max_tokens": options["max_tokens"] or 1}), max_tokens=options["max_tokens"]
@@ -175,6 +182,23 @@ async def asked_completion(model: Any, generator: Generator, request: Completion
         return choices
 
     return Answer(await asyncio.to_thread(opened), request.top, len(prompts))
+
+
+def _whole_fields(generator: Generator) -> Generator:
+    """Return a generator of JSON that chooses the values of fields as wholes; another as it is."""
+    constraint = generator.constraint
+    if generator.exact is not None or not isinstance(constraint, Constraint | CheckedConstraint):
+        return generator
+    return replace(generator, fields=FieldFinder(constraint.token_fsm.automaton))
+
+
+def _asked_otherwise(chat: Chat, messages: Sequence[dict[str, Any]], text: str) -> SequenceState:
+    """Return the state in which the reply to messages begins of which the last one of the user is another text."""
+    last = max((i for i, one in enumerate(messages) if one["role"] == "user"), default=None)
+    if last is None:
+        raise APIError(400, "expected a message of the user, which `against` replaces, got none", "against")
+    with _errors_of("against"):
+        return answering(chat.add([one | {"content": text} if i == last else one for i, one in enumerate(messages)]))
 
 
 def _samples(model: Any, prompt: Any, count: int, seed: int | None) -> list[SequenceState]:

@@ -7,7 +7,8 @@ read. What else is read of the rows, such as `state.token_ids`, is in the base c
 from __future__ import annotations
 
 import io
-from collections import defaultdict
+import math
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,6 +37,7 @@ from outlines_cont.interfaces import LanguageModel, Tokenizer
 from outlines_cont.sampling.random_stream import RandomStream, Rng, common_seed, open_seeds
 from outlines_cont.state.file import File, load_state, save_state
 from outlines_cont.state.inspection import inspection
+from outlines_cont.state.resampling import checked_weights, systematic
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.text import RowText, extended, healed, joined, preceded, tokens_cut
 from outlines_cont.state.tokens import Given, Tokens, given_texts, is_given, prompt_row
@@ -99,7 +101,13 @@ class SequenceState(StateViews):
         return torch.stack(lines).reshape(shape) if lines else missing.new_empty(shape)
 
     def alternatives(
-        self, path: str, *, generator: Any = None, spellings: str = "canonical", max_prefixes: int = 4096
+        self,
+        path: str,
+        *,
+        generator: Any = None,
+        against: Any = None,
+        spellings: str = "canonical",
+        max_prefixes: int = 4096,
     ) -> Any:
         """Return the exact probability of every value that a field of the JSON text might have had, such as those of an enum.
 
@@ -111,6 +119,8 @@ class SequenceState(StateViews):
         Args:
             path: where the value is, such as `kind`, `address.city` or `items[0].paid`; empty for a text that is one scalar.
             generator: the generator that wrote the text; it is known but in a state that was loaded.
+            against: prompts without content. The probabilities are then the model's own, conditioned on the values, divided by the
+                mean of those after each of these prompts with the same beginning of the text; see docs/choices.md.
             spellings: `"all"` sums the shares over all sequences of tokens that spell the value.
             max_prefixes: the most prefixes of spellings, for each row, that may be fed.
 
@@ -134,7 +144,7 @@ class SequenceState(StateViews):
                 "to it; for a state that was loaded, pass the `generator` that wrote it.",
                 "generator",
             )
-        return maker.alternatives(self, path, spellings=spellings, max_prefixes=max_prefixes)
+        return maker.alternatives(self, path, against=against, spellings=spellings, max_prefixes=max_prefixes)
 
     @property
     def tokens(self) -> TokenView:
@@ -200,6 +210,33 @@ class SequenceState(StateViews):
         groups = tuple(self[b, s, :].rows[0] for b, s in indices)
         seeds = self.seeds
         return SequenceState(self.model, groups, common_seed([seeds[b] for b, _ in indices]))
+
+    def resample(self, log_weights: Any, n: int | None = None) -> SequenceState:
+        """Return `n` samples of each batch entry, drawn from its samples by weights, as between the steps of a particle filter.
+
+        A sample with the share w of all weight of its entry is there floor(n w) or ceil(n w) times, n w on average (systematic
+        resampling). What is there once keeps its random stream, copies have streams of their own. Keys and values are shared.
+
+            forks = continuous(generate.text(model, sampler=samplers.multinomial(16)))(before, max_tokens=8)
+            kept = forks.resample([float(one.sum()) for one in model.score(forks, after)])
+
+        Args:
+            log_weights: the natural logarithm of the weight of each row, (B, S), or S numbers for one batch entry; they need not sum
+                to 1. A failed row counts as minus infinity, with which a row is never drawn.
+            n: how many samples; as many as there are by default.
+
+        Raises:
+            OptionError: `n` is not an int from 1 to 100,000; a weight is missing, NaN or infinite; an entry has none that is finite.
+
+        The one random number of an entry follows from the stream of its first sample, and is not taken from it.
+        """
+        count = self.num_samples if n is None else n
+        check_int("n", count, 1, MAX_SAMPLES)
+        groups = [
+            _resampled(group, weights, count)
+            for group, weights in zip(self.rows, checked_weights(log_weights, self.shape[:2]), strict=True)
+        ]
+        return replace(self, rows=tuple(groups))
 
     @classmethod
     def stack(cls, states: Sequence[SequenceState]) -> SequenceState:
@@ -499,6 +536,22 @@ class TokenView:
 
 
 Text = str | Tokens | Sequence[int]
+
+
+def _resampled(group: Sequence[StateRow], log_weights: Sequence[float], count: int) -> tuple[StateRow, ...]:
+    weights = [-math.inf if row.error is not None else log for row, log in zip(group, log_weights, strict=True)]
+    if max(weights) == -math.inf:
+        raise OptionError(
+            "expected one finite weight or more for each batch entry, of a row without an error, got none",
+            "log_weights",
+        )
+    first = group[0].stream
+    picks = systematic(weights, count, first.open().decision(first.drawn, len(group[0].token_ids)))
+    rows = list[StateRow]()
+    for pick, num_copies in Counter(picks).items():
+        row = group[pick]
+        rows += [row] if num_copies == 1 else [replace(row, stream=row.stream.fork(copy)) for copy in range(num_copies)]
+    return tuple(rows)
 
 
 def _loaded(cls: type[SequenceState], model: LanguageModel, data: bytes) -> SequenceState:

@@ -588,7 +588,11 @@ def _grammar(
 KINDS: dict[str, tuple[Callable[..., tuple[Any, _Made]], tuple[str, ...], str]] = {
     "gen": (_gen, (), 'gen("name", regex=..., max_tokens=...)'),
     "choice": (_choice, (), 'choice("name", ["one", "other"])'),
-    "json": (_json, (*names_of(fsm.json_schema)[1:], "max_retries", "max_rejections"), 'json("name", schema)'),
+    "json": (
+        _json,
+        (*names_of(fsm.json_schema)[1:], "exact_fields", "max_retries", "max_rejections"),
+        'json("name", schema)',
+    ),
     "grammar": (_grammar, tuple(names_of(fsm.grammar)[2:]), 'grammar("name", text)'),
 }
 """The functions by which a template generates, the names of their `**options`, and an example of each."""

@@ -9,7 +9,7 @@ import pickle
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given, settings
@@ -304,12 +304,18 @@ def test_a_draft_changes_nothing() -> None:
 )
 def test_what_acts_on_single_tokens_draws_them(options: dict[str, Any]) -> None:
     model = random_model()
-    expected = continuous(generate.choice(model, NESTED, exact=False))(PROMPT, **options)
-    assert continuous(generate.choice(model, NESTED))(PROMPT, **options) == expected
     (name,) = options
+    end: Any = "eos" if name == "stop_token_ids" else "free"
+    expected = continuous(generate.choice(model, NESTED, exact=False, end=end))(PROMPT, **options)
+    assert continuous(generate.choice(model, NESTED, end=end))(PROMPT, **options) == expected
     with pytest.raises(OptionError, match=f"(?s)(?=.*{name}).*exact=True") as caught:
-        generate.choice(model, NESTED, exact=True)(PROMPT, **options)
+        generate.choice(model, NESTED, exact=True, end=end)(PROMPT, **options)
     assert caught.value.option == name
+
+
+def test_tokens_that_end_a_text_change_nothing_where_the_end_is_free() -> None:
+    model = random_model()
+    assert continuous(generate.choice(model, NESTED))(PROMPT, stop_token_ids=[5]) == continuous(generate.choice(model, NESTED))(PROMPT)
 
 
 @pytest.mark.parametrize(
@@ -357,6 +363,15 @@ def test_what_is_no_choice_of_texts_is_refused() -> None:
     assert generate.choice(model, ["", "a"], exact=False, end="eos")(PROMPT) == generate.choice(model, ["", "a"], end="eos")(PROMPT)
 
 
+def test_listed_values_of_a_type_are_a_choice_of_their_texts() -> None:
+    model, kind = random_model(), Literal[1, 12, "yes", "yes, the red"]
+    sampler = samplers.multinomial(20, temperature=3.0)
+    chosen = generate.choice(model, ["1", "12", "yes", "yes, the red"], sampler=sampler)(PROMPT, rng=2)
+    assert chosen == [*map(str, generate.format(model, kind, sampler=sampler)(PROMPT, rng=2))]
+    texts = generate.choice(model, ["true", "false", "True", "False"])(PROMPT)
+    assert generate.format(model, bool)(PROMPT) is (texts.lower() == "true")
+
+
 def test_texts_that_are_given_twice_count_once() -> None:
     model = random_model()
     assert generate.choice(model, ["no", "yes", "no"])(PROMPT) == generate.choice(model, ["no", "yes"])(PROMPT)
@@ -374,6 +389,6 @@ def test_a_generator_that_was_pickled_chooses_in_the_same_way() -> None:
 def test_a_forward_that_fails_is_tried_again_with_fewer_rows(at: int) -> None:
     model = fresh_model()
     choose = generate.choice(model, NESTED)
-    expected = choose([PROMPT, "12>"])
+    expected = choose([PROMPT, "a 12 a 12>"])
     with failing(model, at):
-        assert choose([PROMPT, "12>"]) == expected
+        assert choose([PROMPT, "a 12 a 12>"]) == expected

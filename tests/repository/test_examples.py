@@ -143,6 +143,17 @@ def test_one_of_the_options_is_chosen_and_python_goes_on_from_it(capsys: pytest.
         assert answer == ("yes" if kind.startswith("order") else "no")
 
 
+def test_a_gap_is_filled_with_what_the_text_behind_it_follows_best(capsys: pytest.CaptureFixture[str]) -> None:
+    *ranked, before, text = run("infill.py", capsys)
+
+    scores = [float(line.split()[0]) for line in ranked]
+    assert scores == sorted(scores, reverse=True)
+    assert len(scores) > 1
+    assert ranked[0].split()[1] == "complaint"
+    assert before.startswith("Message: ")
+    assert text.startswith("Kind: complaint, as the chairs are broken")
+
+
 def test_the_first_fork_joins_what_the_others_have_written(capsys: pytest.CaptureFixture[str]) -> None:
     joined, kind, due, log, cost = run("fork_and_join.py", capsys)
 

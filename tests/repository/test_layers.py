@@ -58,10 +58,11 @@ conversation         <- engine engine.drawing fsm fsm.expression kv models polic
 events               <- samplers sampling
 chats                <- events fsm fsm.schema fsm.tokens models.tokenizer state
 generation.tasks     <- engine
+generation.choices   <- engine fsm fsm.automaton models.tokenizer policies state
 generation           <- chats drafts engine events fsm fsm.automaton fsm.lark fsm.schema fsm.schema.scalars fsm.tokens
-                        generation.tasks models.tokenizer policies samplers sampling state streams
-generate             <- drafts events fsm fsm.automaton fsm.expression fsm.schema generation policies samplers
-                        sampling state
+                        generation.choices generation.tasks models.tokenizer policies samplers sampling state streams
+generate             <- drafts events fsm fsm.automaton fsm.expression fsm.schema generation generation.choices policies
+                        samplers sampling state
 continuation         <- events generate generation sampling state
 replies              <- chats events fsm generation models.tokenizer policies state streams
 chat                 <- chats events fsm generate generation replies samplers sampling state
@@ -76,8 +77,8 @@ batches              <- pipelines
 templates            <- engine events fsm generate generation generation.tasks models.tokenizer policies samplers
                         sampling state
 serve.protocols      <- chats engine events fsm state
-serve                <- chat chats engine events fsm fsm.terms generate generation inspector models policies
-                        samplers serve.protocols state
+serve                <- chat chats engine events fsm fsm.terms generate generation generation.choices inspector models
+                        policies samplers serve.protocols state
 cli                  <- batches chat continuation fsm fsm.automaton generate generation generation.tasks models outlines_cont
                         pipelines samplers sampling serve state templates
 """

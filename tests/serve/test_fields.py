@@ -13,7 +13,8 @@ import pytest
 from pydantic import BaseModel
 
 import fsm
-from outlines_cont import models
+from outlines_cont import Chat, continuous, generate, models
+from outlines_cont.chat import answering
 from outlines_cont.serve.protocols.api_error import in_words_of_http
 from tests.chat_models import PLAIN, chat_model
 from tests.serve.running import Running
@@ -413,3 +414,28 @@ def test_the_client_tells_errors_apart(served: Running) -> None:
     with pytest.raises(openai.BadRequestError) as caught:
         served.client.chat.completions.create(**SAID | {"messages": long})
     assert caught.value.code == "context_length_exceeded"
+
+
+_WORDS = ["good", "very good", "bad"]
+_MOOD = {"type": "object", "properties": {"mood": {"enum": _WORDS}}, "required": ["mood"], "additionalProperties": False}
+
+
+@pytest.mark.filterwarnings("ignore::outlines_cont.errors.CalibrationWarning")
+@pytest.mark.parametrize("constraint", ["choice", "json"])
+def test_options_are_calibrated_by_texts_without_content(served: Running, constraint: str) -> None:
+    model = models.tiny()
+    given = {"structured_outputs": {"choice": _WORDS} if constraint == "choice" else {"json": _MOOD}, "against": ["N/A", "..."]}
+    make = generate.choice(model, _WORDS) if constraint == "choice" else generate.json(model, _MOOD, exact_fields=True)
+    expected = str(continuous(make)(DUE["prompt"], against=["N/A", "..."], max_tokens=12)).removeprefix(DUE["prompt"])
+    assert expected == served.post("/v1/completions", DUE | given).json()["choices"][0]["text"]
+    begun = [Chat(model).add([{"role": "user", "content": text}]) for text in ("N/A", "...")]
+    chat = Chat(model).add(ASKED).assistant(make, against=[answering(one) for one in begun], max_tokens=60)
+    assert chat.messages[-1]["content"] == served.post(PATH, SAID | given).json()["choices"][0]["message"]["content"]
+
+
+def test_what_no_text_calibrates_is_refused(served: Running) -> None:
+    for given, param in (({}, "against"), ({"structured_outputs": {"choice": _WORDS}, "top_k": 2}, "against")):
+        answer = served.post(PATH, SAID | {"temperature": 1, "against": ["N/A"]} | given)
+        assert answer.status_code == 400
+        assert answer.json()["error"]["param"] in (param, "sampler", "top_k")
+    assert served.post(PATH, SAID | {"against": []}).status_code == 400

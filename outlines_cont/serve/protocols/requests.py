@@ -126,6 +126,7 @@ class Sampling(Body):
     draft: Literal["lookup"] | None = None
     ban: list[str] | None = None
     guidance: GuidanceOptions | None = None
+    against: list[str] | None = Field(None, min_length=1)
 
 
 class Generation(Sampling):

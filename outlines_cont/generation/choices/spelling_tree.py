@@ -1,7 +1,8 @@
 """`SpellingTree`: the spellings of some texts after one row, as a tree of tokens, with the model's log-probability of each token in it.
 
 `score` is the task of the engine that computes them, of any number of trees: the rows with what all spellings of their tree begin with in
-one forward, then what is below that, a row for each path that no other continues, in a second one. Nothing is drawn.
+one forward, then what is below that, a row for each path that no other continues, in a second one; both in one where the first has few
+tokens. Nothing is drawn. `Scorings`: such tasks for rows that wait for them while they run.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ Scoring = Generator[Any, None, None]
 
 _MAX_LOGITS = 2**26  # that one forward returns, 256 MB in float32
 _LEAST = 16
+_MAX_REPEATED = {"cpu": 4}  # tokens that are fed once more for some path, instead of in a forward of their own
+_MAX_REPEATED_ELSE = 256  # on an accelerator, where these take no time
+_MAX_COMMON = 31  # of them for each path: rows with more wait for each other, see `engine.scheduler.Reuse`
 
 
 class SpellingTree:
@@ -53,6 +57,11 @@ class SpellingTree:
         """Whether all log-probabilities are known."""
         return len(self._found) == len(self._wanted)
 
+    @property
+    def is_over(self) -> bool:
+        """Whether all is known that can be."""
+        return self.is_scored or self.error is not None
+
     def logprobs(self, text: int) -> list[float]:
         """Return the log-probability of each token of the spelling of a text, given all before it."""
         spelling = self.spellings[text]
@@ -78,8 +87,8 @@ class SpellingTree:
         return best
 
     def release(self) -> None:
-        """Drop the keys and values of all paths."""
-        self._held = []
+        """Drop the keys and values of the row, and of all paths."""
+        self._held, self.row = [], replace(self.row, kv=None, logits=None)
 
     # -- what is fed ---------------------------------------------------------------------------------------------------
 
@@ -91,16 +100,27 @@ class SpellingTree:
             stem = (*stem, self._wanted[stem][0])
         return stem
 
+    def is_joint(self, model: LanguageModel) -> bool:
+        """Whether the row, and the stem, are fed with each path below it: no forward for them alone."""
+        stem, row = self._stem, self.row
+        most = _MAX_REPEATED.get(model.device.type, _MAX_REPEATED_ELSE)
+        num_common, num_leaves = len(row.token_ids) - row.cached + len(stem), len(self._leaves(stem))
+        if model.is_recurrent or not model.can_stack or num_leaves < 2:
+            return False
+        return 0 < num_common <= _MAX_COMMON and num_common * (num_leaves - 1) <= most
+
     def _leaves(self, stem: Path) -> list[Path]:
         """Return the paths beyond the stem after which logits are wanted, and that no other of them continues."""
         inner = {path[:-1] for path in self._wanted if path}
         return [path for path in self._wanted if path not in inner and len(path) > len(stem)]
 
-    def first(self) -> list[Reading]:
+    def first(self, model: LanguageModel) -> list[Reading]:
         """Return what is read first: along the row, and its stem; of a row whose logits are known these alone feed nothing."""
         row, stem = self.row, self._stem
-        paths = [stem[:i] for i in range(len(stem) + 1)]
-        if row.logits is None or row.cached < len(row.token_ids):
+        is_known, paths = row.logits is not None and row.cached >= len(row.token_ids), _beginnings(stem)
+        if self.is_joint(model):
+            return [self._reading(row, (), paths[:1])] if is_known else []
+        if not is_known:
             return [self._reading(row, stem, paths)]
         return [self._reading(row, (), paths[:1]), *([self._reading(row, stem, paths[1:])] if stem else [])]
 
@@ -108,12 +128,13 @@ class SpellingTree:
         """Return what is read then: along a row for each path below the stem that no other continues."""
         if self.error is not None:
             return []
-        stem, (_, base) = self._stem, self._held[-1]
-        found, known = list[Reading](), {stem[:i] for i in range(len(stem) + 1)}
-        for leaf in self._leaves(stem):
-            paths = [path for i in range(len(stem) + 1, len(leaf) + 1) if (path := leaf[:i]) not in known]
+        below, base = self._held[-1] if self._held else ((), self.row)
+        found, known = list[Reading](), {*self._found}
+        for leaf in self._leaves(self._stem):
+            paths = [path for path in _beginnings(leaf) if path not in known]
             known.update(paths)
-            found.append(self._reading(base, leaf[len(stem) :], paths))
+            if paths:  # else an interrupted task has read them
+                found.append(self._reading(base, leaf[len(below) :], paths))
         return found
 
     def _reading(self, row: StateRow, tokens: Path, paths: Sequence[Path]) -> Reading:
@@ -146,24 +167,62 @@ class Reading(NamedTuple):
     wanted: dict[int, list[int]]
 
 
-def score(model: LanguageModel, trees: Sequence[SpellingTree]) -> Scoring:
+def score(model: LanguageModel, trees: Sequence[SpellingTree], *, is_urgent: bool = False) -> Scoring:
     """Return a task that computes the log-probabilities of trees; those that cannot be computed have an error then.
 
+    `is_urgent`: whether running rows wait for it.
+
     Cost: as a rule two forwards, of all trees together: one of the rows that are not fed yet, with what all spellings of a tree begin with,
-    and one with a row for each path below that; more where they return more than 2 ** 26 logits, or for long rows (see `Engine`).
+    and one with a row for each path below that; one where the first has few tokens, which are fed for each path then; more than two
+    where they return more than 2 ** 26 logits, or for long rows (see `Engine`).
     """
-    yield from _read(model, [reading for tree in trees for reading in tree.first()])
+    yield from _read(model, [reading for tree in trees for reading in tree.first(model)], is_urgent=is_urgent)
     below = [reading for tree in trees for reading in tree.others()]
     width = max((len(reading.wanted) for reading in below), default=1)
     most = max(_MAX_LOGITS // (model.vocab_size * width), _LEAST)
     for start in range(0, len(below), most):
-        yield from _read(model, below[start : start + most])
+        yield from _read(model, below[start : start + most], is_urgent=is_urgent)
 
 
-def _read(model: LanguageModel, readings: Sequence[Reading]) -> Scoring:
-    found = yield from model.read_paths([(one.row, one.wanted) for one in readings])
+def _read(model: LanguageModel, readings: Sequence[Reading], *, is_urgent: bool) -> Scoring:
+    found = yield from model.read_paths([(one.row, one.wanted) for one in readings], is_urgent=is_urgent)
     for one, (left, scores) in zip(readings, found, strict=True):
         one.tree.take(one, left, scores)
+
+
+class Scorings:
+    """The trees that are being scored for rows that wait for them, each by a task of its own."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self._model = model
+        self._tasks: dict[tuple[SpellingTree, ...], tuple[Scoring, Any]] = {}
+
+    def are_scored(self, trees: Sequence[SpellingTree]) -> bool:
+        """Return whether trees are scored, or have an error; called between two steps of the engine until they are.
+
+        What is missing is submitted to the engine.
+        """
+        key = tuple(trees)
+        if all(tree.is_over for tree in key):
+            return True
+        task, step = self._tasks.pop(key, None) or (score(self._model, key, is_urgent=True), None)
+        if step is not None:
+            step.note()
+        if step is None or step.is_over:
+            step = next(task, None)
+        if step is not None:  # else it has ended, or was interrupted, and begins again with the next call
+            self._tasks[key] = task, step
+        return all(tree.is_over for tree in key)
+
+    def close(self) -> None:
+        """Cancel what is being scored."""
+        for task, _ in self._tasks.values():
+            task.close()
+
+
+def _beginnings(path: Path) -> list[Path]:
+    """Return all paths with which a path begins, the empty one first, itself last."""
+    return [path[:i] for i in range(len(path) + 1)]
 
 
 def _wanted(spellings: Sequence[Path], ends: Sequence[int]) -> Mapping[Path, list[int]]:
