@@ -14,12 +14,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from fsm.automaton.byte_dfa import FEW_BYTES
 from fsm.errors import exceeded
 from fsm.terms import work
-from fsm.terms.byte_classes import completed, product
+from fsm.terms.byte_classes import completed, covered, product
 from fsm.terms.derivative import Arcs, Derivatives, bytes_in
 from fsm.terms.free_text import ANY_TEXT
-from fsm.terms.node import EMPTY, EPSILON, Kind, Node
+from fsm.terms.node import ALL_BYTES, EMPTY, EPSILON, Kind, Node
 from fsm.tokens.stacks.factor import Factors, Head
 from fsm.tokens.stacks.stack import DEAD, HOLE, Level, Stacks
 from fsm.trie import Trie
@@ -52,6 +53,13 @@ _AtomReading = tuple[tuple[int, ...], Ends, tuple[tuple[int, int], ...]]
 with the number of what is read there."""
 
 
+class Wide(NamedTuple):
+    """A head that may begin with many bytes, and a mask of those with which it may here: beside a rival not with all of them."""
+
+    atom: Node
+    first: int
+
+
 class _Start(NamedTuple):
     """How a term begins above a hole.
 
@@ -63,7 +71,7 @@ class _Start(NamedTuple):
     """
 
     moves: dict[int, list[tuple[Node, Node, int]]]
-    wide: list[tuple[Node, Arcs, int]]
+    wide: list[tuple[Wide, Arcs, int]]
     opaque: list[Head]
     calls: list[tuple[int, int]]
 
@@ -86,8 +94,8 @@ class Readings:
     ) -> None:
         self.stacks, self.trie, self.has_products = stacks, trie, has_products
         self._factors, self._derivatives = factors, derivatives
-        self.late: list[Node | Head] = []
-        self._late_numbers: dict[Node | Head, int] = {}
+        self.late: list[Wide | Head] = []
+        self._late_numbers: dict[Wide | Head, int] = {}
         self._known: dict[int, Reading] = {}  # by the number of a term and a node
         self._atoms: dict[int, _AtomReading] = {}
         self._starts: dict[Node, _Start] = {}
@@ -158,7 +166,7 @@ class Readings:
                 continue
             atom = self._factors.atom(term)
             if atom.arcs and self.is_late(node, term):
-                wide.append((node, self.late_number(term)))
+                wide.append((node, self.late_number(Wide(term, ALL_BYTES))))
                 continue
             if term.nullable:
                 ends.append(node)
@@ -174,7 +182,7 @@ class Readings:
                         waiting.append((child, target))
         return tuple(found), self.ends(ends), tuple(wide)
 
-    def late_number(self, head: Node | Head) -> int:
+    def late_number(self, head: Wide | Head) -> int:
         """The number of a head that is left to the caller."""
         number = self._late_numbers.get(head)
         if number is None:
@@ -192,9 +200,9 @@ class Readings:
                 child, labels, below = step
                 for target, rival, stack in moves[byte]:
                     walk.move(child, labels, below > 0, target, rival, stack)
-        for atom, arcs, stack in start.wide:
-            if atom is not EPSILON and self.is_late(node, atom):
-                walk.late[node, self.late_number(atom), stack] = None
+        for wide, arcs, stack in start.wide:
+            if wide.first.bit_count() > FEW_BYTES and self.is_late(node, wide.atom):
+                walk.late[node, self.late_number(wide), stack] = None
                 continue
             for byte, (child, labels, below) in branches.items():
                 for mask, target in arcs:
@@ -227,7 +235,7 @@ class Readings:
     def _add(self, made: _Start, atom: Node, rival: Node, stack: int) -> None:
         own = self._factors.atom(atom)
         if rival is EMPTY and own.arcs:
-            made.wide.append((atom, own.arcs, stack))
+            made.wide.append((Wide(atom, ALL_BYTES), own.arcs, stack))
             return
         if rival is EMPTY:
             for byte, target in own.moves.items():
@@ -244,8 +252,9 @@ class Readings:
                 for byte in bytes_in(mask):
                     made.moves.setdefault(byte, []).append((target, still, stack))
         if own.arcs:
-            is_whole = sum(mask for mask, _ in free) == sum(mask for mask, _ in own.arcs)
-            made.wide.append((atom if is_whole else EPSILON, tuple(free), stack))
+            first = covered(free)
+            is_whole = first == covered(own.arcs) and not atom.nullable  # else the rival goes on after the empty text
+            made.wide.append((Wide(atom, ALL_BYTES if is_whole else first), tuple(free), stack))
             return
         for mask, target in free:
             for byte in bytes_in(mask):
