@@ -20,8 +20,8 @@ from fsm.terms import node as nodes
 from fsm.terms.derivative import bytes_in
 from fsm.terms.node import ALL_BYTES, EMPTY, EPSILON, Kind, Node
 from fsm.tokens.lexeme_product import LexemeProduct
-from fsm.tokens.stacks.factor import Factors, Head, guarded
-from fsm.tokens.stacks.reading import Readings, Walk, Wide
+from fsm.tokens.stacks.factor import Factors, Head
+from fsm.tokens.stacks.reading import READ_RUN, Readings, Walk, Wide
 from fsm.tokens.stacks.stack import DEAD, END, Stacks
 from fsm.tokens.walk import Exits
 from fsm.trie import Trie
@@ -183,7 +183,11 @@ class StackWalk:
         readings.finish(walk)
         while walk.late:
             late, walk.late = walk.late, {}
+            runs = dict[int, set[int]]()
             for node, number, after in late:
+                if number == READ_RUN:
+                    runs.setdefault(node, set()).add(after)
+                    continue
                 what = readings.late[number]
                 if isinstance(what, Head):
                     self._read_opaque(readings, walk, node, what, after)
@@ -193,18 +197,14 @@ class StackWalk:
                         added.add(leaving)
                         words |= leaving.inside
                     self._leave(readings, walk, leaving, after, words)
+            walk.read_runs(runs)
             readings.finish(walk)
         return walk.found
 
     def _read_opaque(self, readings: Readings, walk: Walk, node: int, head: Head, below: int) -> None:
         """Read a byte of a head that depends on all that follows."""
-        rest = self._stacks.push_path(head.path, below)
-        if rest == DEAD:
-            return
-        whole = guarded(nodes.concat(head.atom, self._stacks.whole(rest)), head.rival)
         branches = readings.trie.branches(node)
-        for mask, target in self._automaton.derivatives.live_arcs(whole):
-            stack = self._stacks.push(target, END)
+        for mask, stack in readings.opaque_arcs(head, below):
             for byte in bytes_in(mask) if stack != DEAD else ():
                 step = branches.get(byte)
                 if step is not None:
@@ -263,10 +263,12 @@ class StackWalk:
             here, term = waiting.pop()
             if term.nullable:
                 found.add(here)
-            for mask, target in self._automaton.derivatives.arcs(term):
-                waiting += [
-                    (step[0], target) for byte in bytes_in(mask) if (step := self._trie.step(here, byte)) is not None
-                ]
+            moves, arcs = self._factors.atom(term)
+            steps = [(byte, target) for mask, target in arcs for byte in bytes_in(mask)] if arcs else moves.items()
+            for byte, target in steps:
+                step = self._trie.step(here, byte)
+                if step is not None and target is not None and (step[2] or target.nullable):
+                    waiting.append((step[0], target))
         return found
 
     def _rests_after(self, byte: int, stack: int, trie: Trie) -> NDArray[np.bool_]:
