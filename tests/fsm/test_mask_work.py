@@ -78,9 +78,8 @@ def test_a_mask_takes_little_work_few_states_and_little_memory(name: str) -> Non
 
 
 def test_a_mask_that_takes_too_much_work_is_complete() -> None:
-    token_fsm = TokenFSM(regex("x(?:(?!a.{9}b).)*c"), PIECES)
-    exact = TokenFSM(token_fsm.expression, Vocabulary(PIECES.tokens, PIECES.eos_token_ids))
-    PIECES.clear_cache()
+    expression = regex("x(?:(?!a.{9}b).)*c")
+    token_fsm, exact = (TokenFSM(expression, Vocabulary(PIECES.tokens, PIECES.eos_token_ids)) for _ in range(2))
     token_fsm.max_mask_work = 0
     state, random, text = token_fsm.initial_state, Random(2), b""
     for _ in range(40):

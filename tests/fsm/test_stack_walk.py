@@ -40,7 +40,8 @@ COMMENTS = (
 DOUBLING = "start: r0\n" + "\n".join(f"r{i}: r{i + 1} r{i + 1}?" for i in range(12)) + '\nr12: "a" | "b" NAME\n' + NAMES
 RUNS = (
     'start: (sum ";")+\n?sum: sign (("+" | "-") sign)*\n?sign: "-" sign | "--" sign | last\nlast: value ("--" | "++")*\n'
-    'value: NAME | INT NAME? | HEX | "(" sum ")"\nNAME: /[a-z_]+/\nINT: /[0-9]+/\nHEX: /[0-9]+[ex]/\nLINE: /---->[^\\n]*/\n%ignore / +/\n%ignore LINE'
+    'value: NAME | INT NAME? | HEX | "(" sum ")"\nNAME: /[a-z_]+/\nINT: /[0-9]+/\nHEX: /[0-9]+[ex]/\nLINE: /---->[^\\n]*/\n'
+    "%ignore / +/\n%ignore LINE"
 )
 PIECES = ["a", "b", "if", "for", "aif", "foo", "_x", "1", "22", " ", "  ", "\n", ";", "=", "==", "(", ")", "((", ");", "//", "/*", "*/",
           " /* ", "*", "**", "+", " + ", "-", "&&", "||", "<<", ">", '"', '""', " = ", " (", "é", ";\n", "\n// ", "a=", "ea"]  # fmt: skip
