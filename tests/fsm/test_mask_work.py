@@ -184,7 +184,7 @@ def test_a_walk_way_by_way_finds_what_one_of_all_ways_does(random: Random) -> No
     few, many = WaysWalk(PIECES.trie, 10_000), WaysWalk(PIECES.trie, 10_000)
     many.swept_from = 0
     state = automaton.initial_state
-    for _ in range(12):
+    for _ in range(6):
         term = automaton.nodes[state]
         expected = walk_wide(automaton, PIECES.trie, state).tolist()
         assert few.walk(term).tolist() == expected

@@ -252,7 +252,7 @@ def test_many_constraints_in_a_row_stay_below_the_cap() -> None:
     vocabulary, source = Vocabulary(CACHE_TOKENS, [0], max_cache_bytes=cap), random.Random(0)
     gc.collect()
     most, terms = 0, num_terms()
-    for number in range(80):
+    for number in range(40):
         names = ["".join(source.choices(LETTERS, k=8)) for _ in range(2)]
         letters = "".join(sorted(set(source.choices(LETTERS, k=20))))
         if number % 2:
