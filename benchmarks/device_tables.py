@@ -79,7 +79,7 @@ def _measure(pattern: str, device: str, rounds: int) -> dict[str, Any]:
             side()
             seconds[name].append(perf_counter() - start)
     figures: dict[str, Any] = {name: statistics.median(found) / _STEPS * 1e3 for name, found in seconds.items()}
-    shape = {"states": written.num_states, "classes": written.num_classes, "MB": tables.nbytes / 1e6}
+    shape = {"states": len(written.transitions), "classes": written.transitions.shape[1], "MB": tables.nbytes / 1e6}
     return {**shape, "making ms": making * 1e3, **figures}
 
 

@@ -16,7 +16,7 @@ from functools import lru_cache
 from fsm.errors import BudgetExceeded
 from fsm.pattern import postfix
 from fsm.terms import node as nodes
-from fsm.terms.characters import Speller
+from fsm.terms.characters import Ranges, Speller, intersect, invert, ranges_of
 from fsm.terms.continuation import After, Alternation, Concatenation, Lookahead, Plain, Repetition, Rest, Step, begin
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import ALL_BYTES, ANYTHING, EMPTY, EPSILON, Kind, Node
@@ -191,13 +191,20 @@ def _decided(step: Step, text: Step, *, is_behind: bool) -> Step:
         parts[at] = _decided(parts[at], text, is_behind=is_behind)
         return step if parts[at] is step.steps[at] else _joined(parts)
     if isinstance(step, After if is_behind else Rest) and step.is_local:
-        near = _end(text, -1 if is_behind else 0)
-        is_negative = isinstance(step, After) and step.is_negative
-        if _is_within(near, step.node):
-            return plain(EMPTY if is_negative else EPSILON)
-        if _is_within(near, nodes.complement(step.node)):
-            return plain(EPSILON if is_negative else EMPTY)
+        is_true = _is_true_beside(_end(text, -1 if is_behind else 0), step)
+        if is_true is not None:
+            return plain(EPSILON if is_true else EMPTY)
     return step
+
+
+def _is_true_beside(near: Node, step: After | Rest) -> bool | None:
+    """Whether a lookaround at one character is true beside each text of a term, or beside none; None if neither is known."""
+    is_negative, written = isinstance(step, After) and step.is_negative, ranges_of(near)
+    if written is not None and step.characters is not None:
+        is_within, is_apart = not intersect(written, invert(step.characters)), not intersect(written, step.characters)
+    else:
+        is_within, is_apart = _is_within(near, step.node), _is_within(near, nodes.complement(step.node))
+    return None if not (is_within or is_apart) else is_within != is_negative
 
 
 def _looks_back(step: Step) -> bool:
@@ -261,13 +268,25 @@ def _look(body: Step, look: postfix.Look, spell: Speller) -> Step:
         if _looks_ahead(body):
             raise postfix.NotSupported("a lookahead inside a lookbehind", "Write it outside.")
         read = begin(_joined((plain(_any_text(spell)), body)))
-        is_local = isinstance(body, Plain) and _is_within(body.node, spell(((0, 0x10FFFF),)))
-        return After(frozenset((read,)), read, look.is_negative, is_local)
+        is_local = isinstance(body, Plain) and _is_character(body.node, spell)
+        return After(frozenset((read,)), read, look.is_negative, is_local, _characters(body, is_local))
     if isinstance(body, Plain):
         rest = nodes.concat(body.node, ANYTHING)
-        is_local = _is_within(body.node, spell(((0, 0x10FFFF),)))
-        return Rest(_NO_BEHIND, nodes.complement(rest) if look.is_negative else rest, is_local)
+        is_local = _is_character(body.node, spell)
+        characters = _characters(body, is_local)
+        if look.is_negative:
+            rest, characters = nodes.complement(rest), None if characters is None else invert(characters)
+        return Rest(_NO_BEHIND, rest, is_local, characters)
     return Lookahead(body.behind, body, look.is_negative)
+
+
+def _is_character(node: Node, spell: Speller) -> bool:
+    """True where all texts of a term are one character."""
+    return ranges_of(node) is not None or _is_within(node, spell(((0, 0x10FFFF),)))
+
+
+def _characters(body: Step, is_local: bool) -> Ranges | None:
+    return ranges_of(body.node) if is_local and isinstance(body, Plain) else None
 
 
 @lru_cache(maxsize=64)  # each `\b` compares the Unicode letters again, which takes 0.1 s

@@ -14,6 +14,7 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from functools import cache, lru_cache
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -69,14 +70,25 @@ def intersect(left: Ranges, right: Ranges) -> Ranges:
 _PLAIN = invert(_ESCAPED)
 
 
+_known: WeakKeyDictionary[Node, Ranges] = WeakKeyDictionary()
+
+
+def ranges_of(node: Node) -> Ranges | None:
+    """The characters of a term that `utf8` has made; None of others, and of those that were made long ago."""
+    return _known.get(node)
+
+
 @lru_cache(maxsize=1024)
 def utf8(ranges: Ranges) -> Node:
     """One character of the set, in UTF-8. Cost: about one step per range, once per set."""
     by_tail: dict[Node, int] = {}
-    for (first, last), *bounds in _byte_sequences(intersect(ranges, ALL_CHARACTERS)):
+    scalars = intersect(ranges, ALL_CHARACTERS)
+    for (first, last), *bounds in _byte_sequences(scalars):
         tail = nodes.sequence([nodes.byte_range(*b) for b in bounds])
         by_tail[tail] = by_tail.get(tail, 0) | ((1 << (last + 1)) - (1 << first))
-    return _join_leads(by_tail)
+    node = _join_leads(by_tail)
+    _known[node] = scalars
+    return node
 
 
 def _join_leads(by_tail: dict[Node, int]) -> Node:

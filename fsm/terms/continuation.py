@@ -77,22 +77,27 @@ class Lookahead(Step):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rest(Step):
-    """Reads nothing; true where the whole rest of the text belongs to a language; with `is_local` it depends on the next character only."""
+    """Reads nothing; true where the whole rest of the text belongs to a language; with `is_local` it depends on the next character only.
+
+    `characters` are those with which the rest may begin, if that is known.
+    """
 
     node: Node
     is_local: bool = False
+    characters: tuple[tuple[int, int], ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class After(Step):
     """A lookbehind: reads nothing; true where all of the text so far belongs to a language, or, if negative, where it does not.
 
-    With `is_local` it depends on the last character only.
+    With `is_local` it depends on the last character only; `characters` are those that belong to the language, if that is known.
     """
 
     node: Node
     is_negative: bool
     is_local: bool = False
+    characters: tuple[tuple[int, int], ...] | None = None
 
     def among(self, node: Node) -> Node:
         """The texts of a term, which reads all of the text so far, after which the lookbehind is true."""

@@ -43,6 +43,7 @@ class FreeTexts:
         self._is_inhabited, self._max_memo = is_inhabited, max_memo
         self._left: dict[_Question, Masks] = {}
         self._open: set[_Question] = set()
+        self._num_cuts = 0  # questions that were asked inside themselves, or too deep, and so not answered
 
     def has(self, term: Node) -> bool:
         """True where a term has a text that any text may follow; False where this is not seen. Cost: 2 us per part, once if it is True."""
@@ -71,10 +72,13 @@ class FreeTexts:
             found = self._left.get(question)
             if found is None:
                 found = ()
-                if question not in self._open and depth:
+                if question in self._open or not depth:
+                    self._num_cuts += 1
+                else:
                     self._open.add(question)
+                    num_cuts = self._num_cuts
                     found = self._of_parts(term, excluded, depth - 1)
-                    if found:
+                    if found or num_cuts == self._num_cuts:
                         self._left[question] = found
         return _least([*found, excluded]) if is_skipped else found
 

@@ -217,11 +217,6 @@ def _forget(entry: Any, lock: Any = _lock) -> None:
             del table[entry.key]
 
 
-def num_terms() -> int:
-    """The number of terms in memory."""
-    return sum(len(getattr(Kind, name).interned) for name in Kind.__annotations__)
-
-
 EMPTY = intern(Kind.EMPTY, (), False)
 EPSILON = intern(Kind.EPSILON, (), True)
 

@@ -114,12 +114,6 @@ class SparseProducts:
         self._classes: dict[int, ByteDFA] = {}
         self._automata: dict[int, ByteDFA | None] = {}
 
-    def clear(self) -> None:
-        """Drop all products."""
-        self.known.clear()
-        self._classes.clear()
-        self._automata.clear()
-
     def add_class(self, body: Node, automaton: ByteDFA) -> None:
         """Note that `body` is a class of characters, and the automaton of `body*`."""
         if len(self._classes) > 200:

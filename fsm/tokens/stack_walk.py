@@ -18,10 +18,10 @@ from fsm.errors import BudgetExceeded
 from fsm.process_fork import rlock
 from fsm.terms import node as nodes
 from fsm.terms.derivative import bytes_in
-from fsm.terms.node import EMPTY, EPSILON, Kind, Node
+from fsm.terms.node import ALL_BYTES, EMPTY, EPSILON, Kind, Node
 from fsm.tokens.lexeme_product import LexemeProduct
-from fsm.tokens.stacks.factor import Factors, Head, guarded
-from fsm.tokens.stacks.reading import Readings, Walk
+from fsm.tokens.stacks.factor import Factors, Head
+from fsm.tokens.stacks.reading import READ_RUN, Readings, Walk, Wide
 from fsm.tokens.stacks.stack import DEAD, END, Stacks
 from fsm.tokens.walk import Exits
 from fsm.trie import Trie
@@ -45,15 +45,45 @@ class _Exit(NamedTuple):
     many: _Many | None
 
 
+class _Below(NamedTuple):
+    """Texts below some children of a node, as ranges of the sorted texts: where each begins, ascending, and its end."""
+
+    firsts: NDArray[np.int32]
+    ends: NDArray[np.int32]
+
+    @classmethod
+    def of(cls, trie: Trie, children: list[int]) -> _Below:
+        """The texts below siblings, which are in order."""
+        firsts = trie.first_text[children]
+        return cls(firsts, firsts + trie.num_texts[children])
+
+    def has(self, trie: Trie, nodes: NDArray[np.intp]) -> NDArray[np.bool_]:
+        """For each of some nodes at or below the children, or beside them, whether it is at or below one."""
+        texts = trie.first_text[nodes]
+        which = np.searchsorted(self.firsts, texts, side="right") - 1
+        found: NDArray[np.bool_] = (which >= 0) & (texts < self.ends[which])
+        return found
+
+
 class _Leaving:
     """The product of a term and the tokens below a node: those that end inside, and where the others leave it, by the next byte.
 
     Texts that a term excludes, such as keywords among names, are nodes at which it is not left: it has the product of all names.
+    Where it may begin with some of its bytes alone, `hidden` are the children of the node by the others.
     """
 
-    def __init__(self, product: LexemeProduct, excluded: set[int], vocabulary: Tokens) -> None:
-        self._product, self._excluded, self._vocabulary = product, excluded, vocabulary
+    def __init__(
+        self, product: LexemeProduct, excluded: set[int], hidden: list[int] | None, node: int, vocabulary: Tokens
+    ) -> None:
+        self._product, self._vocabulary = product, vocabulary
+        self._excluded = excluded if hidden is None else excluded | {node}
         self.inside = product.inside
+        self._hidden = None
+        if hidden:
+            self._hidden = _Below.of(vocabulary.trie, hidden)
+            self.inside = product.inside & ~bitmask.from_ids(
+                vocabulary.trie.texts_below(np.array(hidden))[1], vocabulary.num_words
+            )
         self._by_byte: dict[int, _Exit] = {}
         self._by_mask: dict[int, list[_Exit]] = {}
 
@@ -68,8 +98,10 @@ class _Leaving:
     def _exit(self, byte: int) -> _Exit:
         known = self._by_byte.get(byte)
         if known is None:
-            parents = self._vocabulary.trie.parent[self._product.exits(byte)].tolist()
-            places = [node for node in dict.fromkeys(parents) if node not in self._excluded]
+            parents = self._vocabulary.trie.parent[self._product.exits(byte)]
+            if self._hidden is not None:
+                parents = parents[~self._hidden.has(self._vocabulary.trie, parents)]
+            places = [node for node in dict.fromkeys(parents.tolist()) if node not in self._excluded]
             many = self._find_many(byte) if len(places) > MAX_PLACES else None
             known = self._by_byte[byte] = _Exit(byte, places, many)
         return known
@@ -81,8 +113,11 @@ class _Leaving:
         is_left = np.ones(len(trie), bool)
         is_left[list(self._excluded)] = False
         steps = self._product.exits(byte)
+        parents = trie.parent[steps]
         is_exit = np.zeros(len(trie), bool)
-        is_exit[steps] = is_left[trie.parent[steps]]
+        is_exit[steps] = (
+            is_left[parents] if self._hidden is None else is_left[parents] & ~self._hidden.has(trie, parents)
+        )
         chosen = np.flatnonzero(is_exit[exits.nodes][exits.which])
         return exits.trie, exits.token_ids[chosen], exits.texts[chosen]
 
@@ -115,7 +150,7 @@ class StackWalk:
         self._rest_readings: dict[int, Readings] = {}
         self._rests: dict[tuple[int, int], NDArray[np.bool_]] = {}
         self._divisions: dict[Node, tuple[Node, Node | None]] = {}
-        self._leaving: dict[tuple[Node, int], _Leaving] = {}
+        self._leaving: dict[tuple[Wide, int], _Leaving] = {}
 
     def _readings_of(self, trie: Trie, has_products: bool) -> Readings:
         return Readings(self._stacks, self._factors, self._automaton.derivatives, trie, has_products)
@@ -148,7 +183,11 @@ class StackWalk:
         readings.finish(walk)
         while walk.late:
             late, walk.late = walk.late, {}
+            runs = dict[int, set[int]]()
             for node, number, after in late:
+                if number == READ_RUN:
+                    runs.setdefault(node, set()).add(after)
+                    continue
                 what = readings.late[number]
                 if isinstance(what, Head):
                     self._read_opaque(readings, walk, node, what, after)
@@ -158,18 +197,14 @@ class StackWalk:
                         added.add(leaving)
                         words |= leaving.inside
                     self._leave(readings, walk, leaving, after, words)
+            walk.read_runs(runs)
             readings.finish(walk)
         return walk.found
 
     def _read_opaque(self, readings: Readings, walk: Walk, node: int, head: Head, below: int) -> None:
         """Read a byte of a head that depends on all that follows."""
-        rest = self._stacks.push_path(head.path, below)
-        if rest == DEAD:
-            return
-        whole = guarded(nodes.concat(head.atom, self._stacks.whole(rest)), head.rival)
         branches = readings.trie.branches(node)
-        for mask, target in self._automaton.derivatives.live_arcs(whole):
-            stack = self._stacks.push(target, END)
+        for mask, stack in readings.opaque_arcs(head, below):
             for byte in bytes_in(mask) if stack != DEAD else ():
                 step = branches.get(byte)
                 if step is not None:
@@ -188,16 +223,20 @@ class StackWalk:
                     trie, token_ids, texts = many
                     bitmask.add_ids(words, token_ids[self._rests_after(byte, stack, trie)[texts]])
 
-    def _left(self, term: Node, node: int) -> _Leaving:
+    def _left(self, wide: Wide, node: int) -> _Leaving:
         """Where tokens leave a head that may begin with many bytes."""
-        known = self._leaving.get((term, node))
+        known = self._leaving.get((wide, node))
         if known is None:
-            whole, excluded = self._without(term)
+            whole, excluded = self._without(wide.atom)
             places = set[int]() if excluded is None else self._places_of(excluded, node)
+            hidden = None
+            if wide.first != ALL_BYTES:
+                others = self._automaton.derivatives.first_bytes(wide.atom) & ~wide.first
+                hidden = [child for child, byte in self._trie.children(node) if others >> byte & 1]
             if len(self._leaving) > MAX_LEAVING:
                 self._leaving.clear()
             product = self._vocabulary.lexeme_product(whole, node)
-            known = self._leaving[term, node] = _Leaving(product, places, self._vocabulary)
+            known = self._leaving[wide, node] = _Leaving(product, places, hidden, node, self._vocabulary)
         return known
 
     def _without(self, term: Node) -> tuple[Node, Node | None]:
@@ -224,10 +263,12 @@ class StackWalk:
             here, term = waiting.pop()
             if term.nullable:
                 found.add(here)
-            for mask, target in self._automaton.derivatives.arcs(term):
-                waiting += [
-                    (step[0], target) for byte in bytes_in(mask) if (step := self._trie.step(here, byte)) is not None
-                ]
+            moves, arcs = self._factors.atom(term)
+            steps = [(byte, target) for mask, target in arcs for byte in bytes_in(mask)] if arcs else moves.items()
+            for byte, target in steps:
+                step = self._trie.step(here, byte)
+                if step is not None and target is not None and (step[2] or target.nullable):
+                    waiting.append((step[0], target))
         return found
 
     def _rests_after(self, byte: int, stack: int, trie: Trie) -> NDArray[np.bool_]:

@@ -46,16 +46,6 @@ class TokenTables:
     states: NDArray[np.int32]
 
     @property
-    def num_states(self) -> int:
-        """S, the dead state included."""
-        return len(self.transitions)
-
-    @property
-    def num_classes(self) -> int:
-        """C."""
-        return int(self.transitions.shape[1])
-
-    @property
     def nbytes(self) -> int:
         """Bytes held by all arrays."""
         return sum(getattr(self, field.name).nbytes for field in fields(self))

@@ -311,14 +311,6 @@ class Vocabulary:
             cache.max_bytes = max_cache_bytes // part
         self.trie.max_branch_bytes = max_cache_bytes // 16
 
-    def clear_cache(self) -> None:
-        """Drop masks, loops and prefixes; they are computed again when needed."""
-        for cache in self._caches:
-            cache.clear()
-        self.sparse.clear()
-        self._derivatives = Derivatives(max_memo=MAX_OPEN_ARCS)
-        self.trie.forget_branches()
-
     def adopt(self, root: Node) -> None:
         """Charge the terms of a collected constraint to its masks, which alone keep them in memory from now on."""
         if self.masks.has_uncharged(root):

@@ -15,6 +15,7 @@ from fsm import Expression, TokenFSM, Vocabulary, choice, grammar, json_schema, 
 from fsm.errors import ExpressionError
 from fsm.terms import node as nodes
 from fsm.terms.rule import Rules
+from tests.terms import num_terms
 
 WORDS = (b'"', b'": ', b'", "', b'{"', b'{"a": ', b"the", b"ab", b"12", b"}}", b"null", b"true", b"[[", b"]", b'"}')
 VOCABULARY = Vocabulary([*(bytes([byte]) for byte in range(256)), *WORDS, None], [256 + len(WORDS)])
@@ -91,7 +92,7 @@ def use(make: Callable[[], Expression]) -> None:
     expression.blame('{"a": xx')
     expression.captures("12-ab")
     repr(expression)
-    VOCABULARY.clear_cache()
+    VOCABULARY.masks.clear()
 
 
 @contextmanager
@@ -121,9 +122,9 @@ def garbage() -> list[object]:
 def test_an_expression_that_is_dropped_is_freed_at_once(kind: str) -> None:
     use(KINDS[kind])  # what is made once for all, such as classes of characters, stays
     with no_collector():
-        before = nodes.num_terms()
+        before = num_terms()
         use(KINDS[kind])
-        assert before == nodes.num_terms()
+        assert before == num_terms()
         assert garbage() == []
 
 
@@ -143,25 +144,25 @@ def test_a_schema_that_is_refused_leaves_nothing(schema: dict[str, Any]) -> None
 
     refuse()
     with no_collector():
-        before = nodes.num_terms()
+        before = num_terms()
         refuse()
-        assert before == nodes.num_terms()
+        assert before == num_terms()
         assert garbage() == []
 
 
 def test_terms_of_many_recursive_schemas_do_not_add_up() -> None:
     use(lambda: json_schema(tree("one")))
     with no_collector():
-        before = nodes.num_terms()
+        before = num_terms()
         for number in range(30):
             use(lambda number=number: json_schema(tree(f"kids {number}")))  # type: ignore[misc]
-        assert before == nodes.num_terms()
+        assert before == num_terms()
 
 
 def test_threads_that_make_and_drop_the_same_leave_nothing() -> None:
     for kind in ("recursive schema", "grammar", "regex"):
         KINDS[kind]().accepts("{")
-    before, errors = nodes.num_terms(), list[Exception]()
+    before, errors = num_terms(), list[Exception]()
 
     def work() -> None:
         try:
@@ -180,7 +181,7 @@ def test_threads_that_make_and_drop_the_same_leave_nothing() -> None:
     assert errors == []
     json_schema(mutual()).accepts("{")
     del threads
-    assert nodes.num_terms() - before < 100
+    assert num_terms() - before < 100
 
 
 def test_a_part_of_a_recursive_language_keeps_its_rules() -> None:

@@ -16,7 +16,7 @@ import fsm
 from fsm import BudgetExceeded, Expression, ExpressionError, from_interegular, regex
 from fsm.automaton.character_dfa import CharacterDFA
 from fsm.automaton.lazy_dfa import Automaton
-from fsm.terms import node as nodes
+from tests.terms import num_terms
 
 TEXT = regex("(?s).*")
 LETTERS = "ab\néè€😀\x7f\u0800\uffff"
@@ -155,8 +155,8 @@ def test_what_is_too_large_names_the_bound(expression: Expression, limit: str) -
 
 def test_what_was_dropped_is_freed() -> None:
     gc.collect()
-    before = nodes.num_terms()
+    before = num_terms()
     expression = from_interegular(regex("[a-f]{40}q|é+").to_interegular())
     assert expression.accepts("abcdef" * 6 + "abcdq")
     del expression
-    assert nodes.num_terms() <= before + 20  # classes of characters are remembered
+    assert num_terms() <= before + 20  # classes of characters are remembered

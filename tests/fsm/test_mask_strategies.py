@@ -146,7 +146,7 @@ def test_the_order_of_the_strategies_changes_no_mask(monkeypatch: pytest.MonkeyP
     expression, masks = regex('[a-z][a-z0-9]{1,4}"|x{3}'), []
     for strategies in (STRATEGIES, STRATEGIES[-1:], STRATEGIES[:1] + STRATEGIES[:0:-1]):
         monkeypatch.setattr(mask_strategies, "STRATEGIES", strategies)
-        strategies_vocabulary().clear_cache()
+        strategies_vocabulary().masks.clear()
         masks.append(TokenFSM(expression, strategies_vocabulary()).bitmask(1).tolist())
     assert masks[:1] * 3 == masks
 

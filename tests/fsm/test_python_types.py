@@ -97,8 +97,25 @@ def test_what_pydantic_writes_of_a_decimal_is_accepted(said: dict[str, Any], val
         note(text)
         if not is_valid:
             assert not accepts(text)
-        elif (is_plain(value) or "multiple_of" not in said) and not _has_digits_too_many(value, said):
+        elif not value or ((is_plain(value) or "multiple_of" not in said) and not _has_digits_too_many(value, said)):
             assert accepts(text)
+
+
+ZEROS = [f"{sign}0{end}" for sign in ("", "-") for end in ("", ".0", ".00", ".000000", ".0000000", "E+1", "E-7", "E-30", "E+308")]
+
+
+@pytest.mark.parametrize("step", [None, Decimal(3)])
+@pytest.mark.parametrize("places", [None, 0, 1, 3])
+@pytest.mark.parametrize("most", [None, 1, 3])
+def test_the_zeros_of_a_decimal_are_those_of_pydantic(most: int | None, places: int | None, step: Decimal | None) -> None:
+    kind = condecimal(max_digits=most, decimal_places=places, multiple_of=step)
+    adapter, language = TypeAdapter[Decimal](kind), json_schema(kind)
+    for text in ZEROS:
+        try:
+            is_same = adapter.dump_json(adapter.validate_json(f'"{text}"')).decode() == f'"{text}"'
+        except pydantic.ValidationError:
+            is_same = False
+        assert is_same == language.accepts(f'"{text}"'), text
 
 
 def _has_digits_too_many(value: Decimal, said: dict[str, Any]) -> bool:

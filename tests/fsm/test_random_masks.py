@@ -84,10 +84,10 @@ def test_a_wrong_mask_is_found_and_made_smaller(monkeypatch: pytest.MonkeyPatch)
         return words & np.int32(~(1 << ord("\n")))
 
     monkeypatch.setattr(mask_strategies, "STRATEGIES", (without_word,))
-    vocabulary("bytes")[0].clear_cache()
+    vocabulary("bytes")[0].masks.clear()
     kind, message, _ = failure(Example("regex", "ab|[^a]+", "bytes", 0), Counts())
     small, _ = shrunk(Example("regex", "ab|[^a]+", "bytes", 0), kind)
-    vocabulary("bytes")[0].clear_cache()
+    vocabulary("bytes")[0].masks.clear()
     assert (kind, small.source) == ("wrong", "[^a]")
     assert r"lacks [b'\n', b'*'" in message
 

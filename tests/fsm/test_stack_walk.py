@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import product
 from random import Random
 
 import pytest
@@ -37,13 +38,19 @@ COMMENTS = (
     "BLOCK: /\\/\\*([^*]|\\*+[^*\\/])*\\*+\\//\n%ignore WS\n%ignore LINE\n%ignore BLOCK"
 )
 DOUBLING = "start: r0\n" + "\n".join(f"r{i}: r{i + 1} r{i + 1}?" for i in range(12)) + '\nr12: "a" | "b" NAME\n' + NAMES
+RUNS = (
+    'start: (sum ";")+\n?sum: sign (("+" | "-") sign)*\n?sign: "-" sign | "--" sign | last\nlast: value ("--" | "++")*\n'
+    'value: NAME | INT NAME? | HEX | "(" sum ")"\nNAME: /[a-z_]+/\nINT: /[0-9]+/\nHEX: /[0-9]+[ex]/\nLINE: /---->[^\\n]*/\n'
+    "%ignore / +/\n%ignore LINE"
+)
 PIECES = ["a", "b", "if", "for", "aif", "foo", "_x", "1", "22", " ", "  ", "\n", ";", "=", "==", "(", ")", "((", ");", "//", "/*", "*/",
-          " /* ", "*", "**", "+", " + ", "-", "&&", "||", "<<", ">", '"', '""', " = ", " (", "é", ";\n", "\n// ", "a="]  # fmt: skip
+          " /* ", "*", "**", "+", " + ", "-", "&&", "||", "<<", ">", '"', '""', " = ", " (", "é", ";\n", "\n// ", "a=", "ea"]  # fmt: skip
 TEXTS = {
     "ladder": (LADDER, "foo + b * (22 - a) == x && 1 < 7"),
     "keywords": (KEYWORDS, "AIF foo; bfor x; foo = 22;"),
     "comments": (COMMENTS, 'a = b; /* x */ // y\n"é""" = foo;'),
     "doubling": (DOUBLING, "aab foo"),
+    "runs": (RUNS, "a-- - 1x;--2b"),
 }
 LEXERS: list[Lexer] = ["contextual", "dynamic", "greedy"]
 
@@ -52,6 +59,8 @@ LEXERS: list[Lexer] = ["contextual", "dynamic", "greedy"]
 def pieces() -> Vocabulary:
     random = Random(0)
     texts = {"".join(random.choices(PIECES, k=random.randint(1, 4))).encode() for _ in range(900)}
+    for before, after in product(["", " ", "a", "(", "1"], ["", "a", "(", ">", " 1", "e", "; --"]):  # lines of dashes
+        texts.add(f"{before}{'-' * random.randint(13, 40)}{after}".encode())
     return Vocabulary([*(bytes((byte,)) for byte in range(256)), *sorted(texts), None], [256 + len(texts)])
 
 
@@ -82,7 +91,7 @@ def test_masks_are_those_of_the_plain_walk(name: str, lexer: Lexer, pieces: Voca
     token_fsm = TokenFSM(grammar(text, lexer=lexer, limits=Limits(max_work=10**6)), pieces)
     monkeypatch.setattr(reading, "MIN_PRODUCT_TEXTS", 8)
     monkeypatch.setattr(stack_walk, "MAX_PLACES", 3)
-    check(token_fsm, written.encode()[: 9 if name != "doubling" else 3], seed=len(name))
+    check(token_fsm, written.encode()[: {"doubling": 3, "runs": 13}.get(name, 9)], seed=len(name))
 
 
 @pytest.mark.parametrize("case", languages(), ids=lambda case: case.name)

@@ -140,7 +140,7 @@ def check(one: Example, counts: Counts, before: Made | None = None) -> Made | No
     random, start = Random(one.seed), process_time()
     tokens, tree = vocabulary(one.vocabulary)
     if random.random() < 0.05:
-        tokens.clear_cache()
+        tokens.masks.clear()
     try:
         expression = build(one.kind, one.source)
         token_fsm = TokenFSM(expression, tokens)
@@ -333,14 +333,14 @@ def failure(one: Example, counts: Counts, before: Made | None = None) -> tuple[s
 
 
 def shrunk(one: Example, kind: str, seconds: float = 20) -> tuple[Example, str]:
-    """A smaller example that fails in the same way, with nothing made before it; the same one where none does."""
+    """A smaller example that fails in the same way, with no mask made before it; the same one where none does."""
     message, limit, is_new = "", monotonic() + seconds, True
-    vocabulary(one.vocabulary)[0].clear_cache()
+    vocabulary(one.vocabulary)[0].masks.clear()
     while is_new:
         is_new = False
         for less in smaller(one.source):
             other = Example(one.kind, less, one.vocabulary, one.seed)
-            vocabulary(one.vocabulary)[0].clear_cache()
+            vocabulary(one.vocabulary)[0].masks.clear()
             found, text, _ = failure(other, Counts())
             if found == kind:
                 one, message, is_new = other, text, True

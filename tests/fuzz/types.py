@@ -218,8 +218,8 @@ class TypeSource:
         }
         numbers = ["0", "1", "4", "-4", "6", "12", *more.get(kind, [])]
         said = self._some(words)
-        if "multiple_of" in said:  # such numbers have no exponent, and no signed zero
-            numbers = [one for one in numbers if not re.search(r"\d[eE]|-0\.0|-0'", one)]
+        if "multiple_of" in said:  # such numbers have no exponent but that of a zero of a Decimal, and such floats no signed zero
+            numbers = [one for one in numbers if not re.search(r"[1-9.]\d*[eE]|-0\.0", one)]
         return f"Annotated[{kind}, Field({said})]", lambda: self.random.choice(numbers)
 
     def text(self) -> tuple[str, Value]:
@@ -529,10 +529,11 @@ def _judged(source: str, values: list[str], random: Random, counts: Counts) -> I
 _NARROWED = re.compile(
     rb'"(?:\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:\.\d+)?|\d{4}-\d\d-\d\d \S+'
     rb"|[\d:.]{5,15}(?:Z|[+-]\d\d:\d\d)|(?:-?\d+ days?, )?\d+:\d\d:\d\d(?:\.\d+)?)\""
-    rb'|"-?\d+/\d{41}|"-?\d{41}'
+    rb'|"-?\d+/\d{41}|"-?\d{41}|"(?:True|False)"'
 )
 """Texts that a union writes of another type's value, and that we do not write: datetimes without an offset or a `T`, times with one,
-durations as Python prints them, and fractions with more than 40 digits, as those of some floats have."""
+durations as Python prints them, fractions with more than 40 digits, as those of some floats have, and booleans as Python prints them, which
+are keys beside one that is written by `str`. `docs/json_text.md` says so."""
 
 _NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*"|(-?\d+)(?![\d.e])')
 

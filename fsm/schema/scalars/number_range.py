@@ -528,9 +528,7 @@ def decimal_text(
         decimal_places: the most digits after the point.
     """
     plain_texts = _plain_text(low, high, step, max_digits, decimal_places)
-    if step is not None:
-        return plain_texts
-    scientific = _scientific_text(low, high, max_digits, decimal_places)
+    scientific = _scientific_text(low, high, max_digits, decimal_places) if step is None else EMPTY
     return nodes.alternation((plain_texts, scientific, _zeros(low, high, max_digits, decimal_places)))
 
 
@@ -589,16 +587,19 @@ def _scientific_digits(max_digits: int | None, decimal_places: int | None) -> No
 
 
 def _zeros(low: Bound | None, high: Bound | None, max_digits: int | None, decimal_places: int | None) -> Node:
-    """The zeros that are signed or have an exponent, where a range has zero and there is room for a digit before the point."""
+    """The zeros of a range but `0`: without decimals where there is room for a digit before the point, with decimals always."""
     if higher(low, _AT_ZERO) != _AT_ZERO or lower(high, _AT_ZERO) != _AT_ZERO:
         return EMPTY
-    if max_digits is not None and max_digits <= (decimal_places or 0):
-        return EMPTY
-    decimals = -_SMALLEST if decimal_places is None else min(decimal_places, -_SMALLEST)
-    large, small = _signed_exponents(1, _LARGEST), _signed_exponents(-decimals, -_PLAIN_DECIMALS - 1)
-    with_exponent = nodes.concat(ZERO, nodes.alternation((large, small)))
-    signed = nodes.sequence((MINUS, ZERO, fraction(min(decimals, _PLAIN_DECIMALS), 0, ZERO)))
-    return nodes.alternation((signed, nodes.concat(nodes.optional(MINUS), with_exponent)))
+    # pydantic counts no zeros at the end, so these are as good as without constraints.
+    ends = [
+        nodes.concat(POINT, nodes.repeat(ZERO, 1, _PLAIN_DECIMALS)),
+        _signed_exponents(_SMALLEST, -_PLAIN_DECIMALS - 1),
+    ]
+    found = list[Node]()
+    if max_digits is None or max_digits > (decimal_places or 0):
+        ends.append(_signed_exponents(1, _LARGEST))
+        found.append(nodes.literal(b"-0"))
+    return nodes.alternation((*found, nodes.sequence((nodes.optional(MINUS), ZERO, nodes.alternation(ends)))))
 
 
 @lru_cache(maxsize=1_000)

@@ -11,30 +11,36 @@ Heads that may begin with many bytes, at nodes with many texts, are left to the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from fsm.automaton.byte_dfa import FEW_BYTES
 from fsm.errors import exceeded
+from fsm.terms import node as nodes
 from fsm.terms import work
-from fsm.terms.byte_classes import completed, product
+from fsm.terms.byte_classes import completed, covered, product
 from fsm.terms.derivative import Arcs, Derivatives, bytes_in
 from fsm.terms.free_text import ANY_TEXT
-from fsm.terms.node import EMPTY, EPSILON, Kind, Node
-from fsm.tokens.stacks.factor import Factors, Head
-from fsm.tokens.stacks.stack import DEAD, HOLE, Level, Stacks
+from fsm.terms.node import ALL_BYTES, EMPTY, EPSILON, Kind, Node
+from fsm.tokens.stacks.factor import Factors, Head, guarded
+from fsm.tokens.stacks.run import Run, Runs
+from fsm.tokens.stacks.stack import DEAD, END, HOLE, Level, Stacks
 from fsm.trie import Trie
 
 MAX_VISITS = 60_000  # of places in one walk and the readings that are made for it; one that takes more is given up
 MIN_PRODUCT_TEXTS = (
     64  # the fewest texts below a node for which a head that may begin with many bytes is left to the caller
 )
+READ_RUN = -1
 _VISITS_PER_WORK = 4
+_LINKS_PER_WORK = 16
 _COUNTED = 256  # visits after which a walk is interrupted, so that they are counted
 
 Ends = tuple[tuple[int, int], ...]
 """Nodes of a trie, each with the mask of the bytes that lead on from it."""
 Late = tuple[int, int, int]
-"""A node of a trie, the number of what is read there, and the stack after it, or below it for a head that depends on what follows."""
+"""A node of a trie, the number of what is read there, and the stack after it, or below it for a head that depends on what follows; in a
+long run of one byte `READ_RUN`, and the stack that is read."""
 Reading = tuple[
     tuple[int, ...], tuple[tuple[int, tuple[int, ...]], ...], tuple[tuple[int, int, Ends], ...], tuple[Late, ...]
 ]
@@ -52,6 +58,13 @@ _AtomReading = tuple[tuple[int, ...], Ends, tuple[tuple[int, int], ...]]
 with the number of what is read there."""
 
 
+class Wide(NamedTuple):
+    """A head that may begin with many bytes, and a mask of those with which it may here: beside a rival not with all of them."""
+
+    atom: Node
+    first: int
+
+
 class _Start(NamedTuple):
     """How a term begins above a hole.
 
@@ -63,9 +76,25 @@ class _Start(NamedTuple):
     """
 
     moves: dict[int, list[tuple[Node, Node, int]]]
-    wide: list[tuple[Node, Arcs, int]]
+    wide: list[tuple[Wide, Arcs, int]]
     opaque: list[Head]
     calls: list[tuple[int, int]]
+
+
+class _Spread(NamedTuple):
+    """How a stack begins.
+
+    Attributes:
+        heads: first bytes, a term, and the stack below it.
+        opaque: heads that depend on all that follows, and the stacks below them.
+        ends: whether a hole is reached before a byte is read.
+        ends_after_rule: whether it is reached by a rule with which a term begins in several ways.
+    """
+
+    heads: list[tuple[int, _Start, int]]
+    opaque: list[tuple[Head, int]]
+    ends: bool
+    ends_after_rule: bool
 
 
 class Readings:
@@ -86,15 +115,18 @@ class Readings:
     ) -> None:
         self.stacks, self.trie, self.has_products = stacks, trie, has_products
         self._factors, self._derivatives = factors, derivatives
-        self.late: list[Node | Head] = []
-        self._late_numbers: dict[Node | Head, int] = {}
+        self.runs = Runs(trie)
+        self.late: list[Wide | Head] = []
+        self._late_numbers: dict[Wide | Head, int] = {}
         self._known: dict[int, Reading] = {}  # by the number of a term and a node
         self._atoms: dict[int, _AtomReading] = {}
         self._starts: dict[Node, _Start] = {}
         self._masks: dict[int, int] = {}
+        self._spread: dict[int, _Spread] = {}
+        self._steps: dict[int, int] = {}
 
     def __len__(self) -> int:
-        return len(self._known) + len(self._atoms)
+        return len(self._known) + len(self._atoms) + len(self._steps)
 
     def walk(self, stack: int) -> Walk:
         """A walk of the trie with a stack from the root on; see `finish`."""
@@ -137,6 +169,60 @@ class Readings:
         """True where a head that may begin with many bytes is left to the caller; a byte is one step."""
         return self.has_products and term.kind is not Kind.BYTES and self.trie.below(node) >= MIN_PRODUCT_TEXTS
 
+    def spread(self, stack: int) -> _Spread:
+        """How a stack begins. Unlike `Stacks.levels` it has what rules begin with, too, with which a term begins in several ways."""
+        known = self._spread.get(stack)
+        if known is None:
+            stacks, heads = self.stacks, list[tuple[int, _Start, int]]()
+            levels, rivals = stacks.levels(stack)
+            waiting, seen, is_called = [*levels], set[Level](), False
+            while waiting:
+                level = mask, number, below = waiting.pop()
+                if level in seen:
+                    continue
+                seen.add(level)
+                start = self._start(stacks.terms[number])
+                heads.append((mask, start, below))
+                for called, beside in start.calls:
+                    closed = stacks.closed(called, below)
+                    if closed != DEAD:
+                        more, others = stacks.levels(closed, beside)
+                        waiting += more
+                        is_called |= len(others) > 0
+            opaque = [(head, below) for _, start, below in heads for head in start.opaque]
+            known = self._spread[stack] = _Spread(heads, opaque, len(rivals) > 0, is_called)
+        return known
+
+    def step(self, stack: int, byte: int) -> int:
+        """A stack after a byte, without heads that depend on what follows; `DEAD` if there is none."""
+        key = stack << 8 | byte
+        known = self._steps.get(key)
+        if known is None:
+            stacks, found = self.stacks, set[int]()
+            for mask, start, below in self.spread(stack).heads:
+                if mask >> byte & 1:
+                    found |= {stacks.closed(after, below) for after in self._after(start, byte) if after != DEAD}
+            found.discard(DEAD)
+            known = self._steps[key] = stacks.united(found) if found else DEAD
+        return known
+
+    def _after(self, start: _Start, byte: int) -> Iterator[int]:
+        """The stacks above a hole after a byte of a term."""
+        stacks = self.stacks
+        for target, rival, stack in start.moves.get(byte, ()):
+            pushed = stacks.push(target, stack)
+            yield pushed if rival is EMPTY else stacks.push_guard(rival, pushed)
+        for _, arcs, stack in start.wide:
+            yield from (stacks.push(target, stack) for mask, target in arcs if mask >> byte & 1)
+
+    def opaque_arcs(self, head: Head, below: int) -> list[tuple[int, int]]:
+        """The bytes with which a head that depends on what follows it may begin, above a stack without a hole, and the stacks then."""
+        rest = self.stacks.push_path(head.path, below)
+        if rest == DEAD:
+            return []
+        whole = guarded(nodes.concat(head.atom, self.stacks.whole(rest)), head.rival)
+        return [(mask, self.stacks.push(target, END)) for mask, target in self._derivatives.live_arcs(whole)]
+
     def atom(self, term: Node, node: int) -> _AtomReading:
         """What is left of a head reads from a node on."""
         key = term.serial << 32 | node
@@ -158,7 +244,7 @@ class Readings:
                 continue
             atom = self._factors.atom(term)
             if atom.arcs and self.is_late(node, term):
-                wide.append((node, self.late_number(term)))
+                wide.append((node, self.late_number(Wide(term, ALL_BYTES))))
                 continue
             if term.nullable:
                 ends.append(node)
@@ -174,7 +260,7 @@ class Readings:
                         waiting.append((child, target))
         return tuple(found), self.ends(ends), tuple(wide)
 
-    def late_number(self, head: Node | Head) -> int:
+    def late_number(self, head: Wide | Head) -> int:
         """The number of a head that is left to the caller."""
         number = self._late_numbers.get(head)
         if number is None:
@@ -185,16 +271,22 @@ class Readings:
     def _begun(self, of: int) -> Walk:
         """A walk for the reading of a term at a node, after its first byte."""
         node = of & 0xFFFFFFFF
-        walk, start, branches = Walk(self, of), self._start(self.stacks.terms[of >> 32]), self.trie.branches(node)
+        walk, term = Walk(self, of), self.stacks.terms[of >> 32]
+        if self.runs.at(node) is not None:
+            stack = self.stacks.push(term, HOLE)
+            if not walk.read_run(node, stack):
+                walk.late[node, READ_RUN, stack] = None
+            return walk
+        start, branches = self._start(term), self.trie.branches(node)
         moves = start.moves
         for byte in moves if len(moves) < len(branches) else branches:
             if byte in moves and (step := branches.get(byte)) is not None:
                 child, labels, below = step
                 for target, rival, stack in moves[byte]:
                     walk.move(child, labels, below > 0, target, rival, stack)
-        for atom, arcs, stack in start.wide:
-            if atom is not EPSILON and self.is_late(node, atom):
-                walk.late[node, self.late_number(atom), stack] = None
+        for wide, arcs, stack in start.wide:
+            if wide.first.bit_count() > FEW_BYTES and self.is_late(node, wide.atom):
+                walk.late[node, self.late_number(wide), stack] = None
                 continue
             for byte, (child, labels, below) in branches.items():
                 for mask, target in arcs:
@@ -227,7 +319,7 @@ class Readings:
     def _add(self, made: _Start, atom: Node, rival: Node, stack: int) -> None:
         own = self._factors.atom(atom)
         if rival is EMPTY and own.arcs:
-            made.wide.append((atom, own.arcs, stack))
+            made.wide.append((Wide(atom, ALL_BYTES), own.arcs, stack))
             return
         if rival is EMPTY:
             for byte, target in own.moves.items():
@@ -244,8 +336,9 @@ class Readings:
                 for byte in bytes_in(mask):
                     made.moves.setdefault(byte, []).append((target, still, stack))
         if own.arcs:
-            is_whole = sum(mask for mask, _ in free) == sum(mask for mask, _ in own.arcs)
-            made.wide.append((atom if is_whole else EPSILON, tuple(free), stack))
+            first = covered(free)
+            is_whole = first == covered(own.arcs) and not atom.nullable  # else the rival goes on after the empty text
+            made.wide.append((Wide(atom, ALL_BYTES if is_whole else first), tuple(free), stack))
             return
         for mask, target in free:
             for byte in bytes_in(mask):
@@ -319,6 +412,62 @@ class Walk:
                 waiting += [(node, term, below) for node, own in ends if own & mask]
         for one in rivals:
             self._exits.update(((one, node), own) for node, own in ends)
+
+    def read_run(self, node: int, stack: int) -> bool:
+        """Read a stack in a long run of one byte; False if it reaches a hole there, when nothing is added."""
+        place = self._readings.runs.at(node)
+        assert place is not None, "called for nodes of runs alone"
+        run, index = place
+        readings, stacks, here = self._readings, list[int](), stack
+        for _ in run.links[index:]:
+            spread = readings.spread(here)
+            if spread.ends_after_rule or (spread.ends and stacks):
+                return False
+            stacks.append(here)
+            here = readings.step(here, run.byte)
+            if here == DEAD:
+                break
+        self._add_run(run, index, stacks)
+        return True
+
+    def read_runs(self, entered: dict[int, set[int]]) -> None:
+        """Read stacks without a hole at nodes of long runs, those of one run together."""
+        readings, by_run = self._readings, dict[int, tuple[Run, dict[int, set[int]]]]()
+        for node, numbers in entered.items():
+            place = readings.runs.at(node)
+            assert place is not None, "entered are nodes of runs alone"
+            run, index = place
+            by_run.setdefault(run.links[0].node, (run, {}))[1][index] = numbers
+        for run, places in by_run.values():
+            here, stacks, first = DEAD, list[int](), min(places)
+            for index in range(first, len(run.links)):
+                alive = ({here} | places.get(index, set())) - {DEAD}
+                here = self._stacks.united(alive) if alive else DEAD
+                stacks.append(here)
+                if here != DEAD:
+                    here = readings.step(here, run.byte)
+            self._add_run(run, first, stacks)
+
+    def _add_run(self, run: Run, first: int, stacks: list[int]) -> None:
+        """Add what stacks read in a run, one at each node from a position on."""
+        readings = self._readings
+        work.add(1 + len(stacks) // _LINKS_PER_WORK)
+        for (node, labels, others), stack in zip(run.links[first:], stacks, strict=False):
+            if stack == DEAD:
+                continue
+            for head, below in readings.spread(stack).opaque:
+                self.late[node, readings.late_number(head), below] = None
+            if labels:
+                after = readings.step(stack, run.byte)
+                if after != DEAD:
+                    self.end(labels, after)
+            for child, byte, ends, has_more in others:
+                after = readings.step(stack, byte)
+                if after != DEAD:
+                    self.end(ends, after)
+                    if has_more:
+                        self.enter(readings.ends((child,)), 0, after)
+        work.check()
 
     def enter_level(self, places: Sequence[int], level: Level) -> None:
         """Begin to read a level of a stack at nodes from which one of its bytes leads on."""

@@ -46,7 +46,7 @@ class Stacks:
         self._unions: dict[int, tuple[int, ...]] = {}
         self._union_numbers: dict[frozenset[int], int] = {}
         self._wholes: dict[int, Node] = {END: EPSILON}
-        self._lefts: dict[Node, Masks] = {}
+        self._lefts: dict[Masks, dict[Node, Masks]] = {}
         self._conditions: dict[int, Masks] = {}
         self._followed: dict[tuple[Masks, int], bool] = {}
         self._levels: dict[int, Levels] = {}
@@ -175,11 +175,12 @@ class Stacks:
         return self._wholes[stack]
 
     def _left(self, factor: Node, masks: Masks = ANY_TEXT) -> Masks:
-        if masks != ANY_TEXT:
-            return self._automaton.derivatives.free_texts.left(factor, masks)
-        known = self._lefts.get(factor)
+        lefts = self._lefts.get(masks)
+        if lefts is None:
+            lefts = self._lefts[masks] = {}
+        known = lefts.get(factor)
         if known is None:
-            known = self._lefts[factor] = self._automaton.derivatives.free_texts.left(factor, masks)
+            known = lefts[factor] = self._automaton.derivatives.free_texts.left(factor, masks)
         return known
 
     def _seems_after(self, masks: Masks, stack: int) -> bool:
