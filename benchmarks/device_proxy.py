@@ -567,7 +567,7 @@ class Measured:
 def measure(
     names: Sequence[str], depths: Sequence[int] = (2, 6), *, rows: int | None = None, is_fused: bool = True
 ) -> dict[str, Measured]:
-    """Measure cases with models of several depths; `outside` and what follows it is that of the last. `rows` are those of every case, if given."""
+    """Measure cases with models of several depths; `outside` and what follows it is that of the last."""
     found = {depth: _steps(names, depth, rows, is_fused=is_fused) for depth in depths}
     return {name: _measured({depth: steps[name] for depth, steps in found.items()}) for name in names}
 
