@@ -360,7 +360,8 @@ def _attended(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias:
     scores = query.float() @ key.transpose(-1, -2) * (scale or query.shape[-1] ** -0.5)
     scores = scores if bias is None else scores + bias
     if causal:
-        scores = scores.masked_fill(~scores.new_ones(scores.shape[-2:], dtype=torch.bool).tril(), -torch.inf)
+        before = key.shape[2] - query.shape[2]
+        scores = scores.masked_fill(~scores.new_ones(scores.shape[-2:], dtype=torch.bool).tril(before), -torch.inf)
     return (scores.softmax(-1) @ value).to(query.dtype), scores.logsumexp(-1)
 
 
@@ -369,7 +370,7 @@ def _flash(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout:
     """Compute what the flash kernel does, for what it takes."""
     if query.dtype not in (torch.float16, torch.bfloat16) or query.shape[-1] % 8 or query.shape[-1] > 256:
         raise RuntimeError(f"flash attention does not take {query.dtype} of size {query.shape[-1]}")
-    if query.shape[1] % key.shape[1] or (is_causal and query.shape[2] != key.shape[2]):
+    if query.shape[1] % key.shape[1] or (is_causal and query.shape[2] > key.shape[2]):
         raise RuntimeError("flash attention does not take these heads, or these lengths with a causal mask")
     out, norm = _attended(query, key, value, None, is_causal, scale)
     return out, norm, None, None, query.shape[2], key.shape[2], None, None, None

@@ -311,13 +311,13 @@ class KVBatch:
 
         It is None where every column has a token, as `seen` is. With shared segments, and on CUDA (where a model would wait for the
         device to read the mask, and `prefix_attention` takes no other), it is (R, 1, Q, C + Q), additive over the tails; None if a
-        single query sees all of its tail, or all queries are the first.
+        single query sees all of its tail, or all queries are the first, and on CUDA also for several queries if the tails have no gaps.
         """
         if seen is None and width == 1:
             return None
         device, is_ours = self._model.device, self._tails.is_ours
         is_first = not self._tails.length and not self._tails.segments
-        if seen is None and (is_first or not is_ours):
+        if seen is None and (is_first or not is_ours or device.type == "cuda"):
             return None
         seen = self._seen(None, width) if seen is None else seen
         if not is_ours:
