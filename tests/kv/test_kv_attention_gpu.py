@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from outlines_cont.kv.attention import additive_mask, attend, causal_mask, plain_attend, prefix_attention
+from outlines_cont.kv.paged_attention import paged_attend, plain_paged_attend
 from tests.fakes import random_network
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
@@ -49,3 +50,22 @@ def test_several_queries_without_a_mask_are_the_last_tokens(queries: int, keys: 
     mask = causal_mask(queries, keys, torch.float64, query.device)
     plain, _ = plain_attend(query.double(), key.double(), value.double(), 0.1, mask)
     torch.testing.assert_close(found.transpose(1, 2).double(), plain, rtol=0, atol=_TOLERANCE[dtype])
+
+
+@pytest.mark.parametrize("dtype", list(_TOLERANCE))
+@pytest.mark.parametrize("window", [None, 100])
+@pytest.mark.parametrize("groups", [1, 4])
+@pytest.mark.parametrize(("count", "size"), [(1, 128), (5, 64), (300, 128), (2, 256), (1, 80)])
+def test_attention_over_slots_of_a_pool_is_that_of_the_plain_form(
+    count: int, size: int, groups: int, window: int | None, dtype: torch.dtype
+) -> None:
+    pytest.importorskip("triton")
+    draw = torch.Generator("cuda").manual_seed(0)
+    query = torch.randn(3, 2 * groups, count, size, generator=draw, device="cuda", dtype=dtype)
+    keys, values = torch.randn(2, 5000, 2, size, generator=draw, device="cuda", dtype=dtype)
+    table = torch.stack([torch.randperm(5000, generator=draw, device="cuda")[:1500] for _ in range(3)]).to(torch.int32)
+    table[1, :700] = table[2, :700]
+    lengths = torch.tensor([count, 900, 1500], dtype=torch.int32, device="cuda")
+    found = paged_attend(query, keys, values, table, lengths, size**-0.5, window=window)
+    wanted = plain_paged_attend(query.double(), keys.double(), values.double(), table, lengths, size**-0.5, window=window)
+    torch.testing.assert_close(found.double(), wanted, rtol=0, atol=_TOLERANCE[dtype])
