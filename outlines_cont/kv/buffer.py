@@ -222,6 +222,9 @@ def matching(
     first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """Yield views of two sequences of stacks in which each pair has the same layers: as many of these as are in one stack of both."""
+    if len(first) == len(second) == 1:  # as on a CPU, where slices would cost as much as a small copy
+        yield first[0], second[0]
+        return
     stacks, others = list(first), list(second)
     while stacks and others:
         count = min(len(stacks[0]), len(others[0]))
