@@ -1,6 +1,6 @@
 """What a decode step asks of a CUDA device, counted on a machine without one: operators, waits of the host, copies, attention plans.
 
-    python -m benchmarks.device_proxy [--case NAME] [--where] [--json FILE]
+    python -m benchmarks.device_proxy [--case NAME] [--rows 64] [--depths 2 32] [--where] [--json FILE]
 
 Memory is *on the device* because it is said to be: `Proxy` notes storages, runs every operator on the CPU, and lets `tensor.device` be
 `cuda:0` for those, so that the code that is measured takes its branches for CUDA, with true numbers. A tensor of the host among them is an
@@ -17,6 +17,8 @@ error, as on a GPU. Counted are
 A step begins with a forward of the wrapped model. Operators in the forward that come with each further layer are those *per layer*, told by
 two models of different depths, so that no hook is needed; `rest` is what remains of the forward, `outside` all around it. Operators are the
 mean of the steps, the others those of the worst. Not counted: the time that a kernel takes, and work in other threads.
+
+The models are narrow, but their memory is divided into tensors as that of a model of 8 billion parameters with 32 layers would be.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +41,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.rig import byte_tokenizer
 from benchmarks.table import markdown
+from outlines_cont.kv import buffer
 
 _CUDA = torch.device("cuda:0")
 _UNLAUNCHED = {
@@ -162,6 +165,7 @@ class Proxy:
         copy = source.clone()
         if device.type == "cpu":
             self.wait("syncs")
+            self._resident.pop(copy.untyped_storage()._cdata, None)
             return copy
         self.upload(source, non_blocking=non_blocking)
         return self.place(copy)  # type: ignore[no-any-return]
@@ -356,7 +360,8 @@ def _attended(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, bias:
     scores = query.float() @ key.transpose(-1, -2) * (scale or query.shape[-1] ** -0.5)
     scores = scores if bias is None else scores + bias
     if causal:
-        scores = scores.masked_fill(~scores.new_ones(scores.shape[-2:], dtype=torch.bool).tril(), -torch.inf)
+        before = key.shape[2] - query.shape[2]
+        scores = scores.masked_fill(~scores.new_ones(scores.shape[-2:], dtype=torch.bool).tril(before), -torch.inf)
     return (scores.softmax(-1) @ value).to(query.dtype), scores.logsumexp(-1)
 
 
@@ -365,7 +370,7 @@ def _flash(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, dropout:
     """Compute what the flash kernel does, for what it takes."""
     if query.dtype not in (torch.float16, torch.bfloat16) or query.shape[-1] % 8 or query.shape[-1] > 256:
         raise RuntimeError(f"flash attention does not take {query.dtype} of size {query.shape[-1]}")
-    if query.shape[1] % key.shape[1] or (is_causal and query.shape[2] != key.shape[2]):
+    if query.shape[1] % key.shape[1] or (is_causal and query.shape[2] > key.shape[2]):
         raise RuntimeError("flash attention does not take these heads, or these lengths with a causal mask")
     out, norm = _attended(query, key, value, None, is_causal, scale)
     return out, norm, None, None, query.shape[2], key.shape[2], None, None, None
@@ -475,41 +480,45 @@ def _write_the_same_at_any_depth(network: Any) -> None:
             layer.mlp.down_proj.weight *= 1e-4
 
 
+_TOKEN_BYTES = 2 * 2 * 16 * 2
+"""Bytes of the keys and values of one token in one layer of the models here, in bfloat16."""
+
 Work = Callable[[], Any]
 
 
 def _text(rig: Rig, rows: int, shorter: int = 0, **options: Any) -> Work:
-    write, texts = rig.writer(**options), rig.texts(rows, 32, shorter=shorter)
+    write, texts = rig.writer(**options), rig.texts(rows, 32 + shorter * rows, shorter=shorter)
     return lambda: write(texts, max_tokens=8, rng=1)
 
 
-def _top_p(rig: Rig) -> Work:
+def _top_p(rig: Rig, rows: int) -> Work:
     from outlines_cont import samplers
 
-    return _text(rig, 16, sampler=samplers.multinomial(top_p=0.9, temperature=0.8))
+    return _text(rig, rows, sampler=samplers.multinomial(top_p=0.9, temperature=0.8))
 
 
-def _json(rig: Rig) -> Work:
+def _json(rig: Rig, rows: int) -> Work:
     from outlines_cont import continuous, generate
 
     fields = {name: {"type": "string", "minLength": 3, "maxLength": 6} for name in ("name", "city")}
     schema = {"type": "object", "properties": fields, "required": list(fields), "additionalProperties": False}
-    write, texts = continuous(generate.json(rig.ending_model, schema)), rig.texts(16, 32)
+    write, texts = continuous(generate.json(rig.ending_model, schema)), rig.texts(rows, 32)
     return lambda: write(texts, max_tokens=16)
 
 
-def _long(rig: Rig, rows: int = 1) -> Work:
+def _long(rig: Rig, rows: int) -> Work:
     write = rig.writer()
     state = write(*rig.texts(1, 2048), max_tokens=1)
     return lambda: write(state.fork(rows) if rows > 1 else state, max_tokens=8)
 
 
-def _slices(rig: Rig) -> Work:
+def _slices(rig: Rig, rows: int) -> Work:
     from outlines_cont import SequenceState
 
     write = rig.writer()
-    states = write(rig.texts(16, 160), max_tokens=1)
-    return lambda: write(SequenceState.stack([states[row, : 150 - 7 * row] for row in range(16)]), max_tokens=1)
+    states = write(rig.texts(rows, 160), max_tokens=1)
+    cuts = [150 - 7 * row % 112 for row in range(rows)]
+    return lambda: write(SequenceState.stack([states[row, :cut] for row, cut in enumerate(cuts)]), max_tokens=1)
 
 
 @dataclass(frozen=True)
@@ -517,27 +526,30 @@ class Case:
     """One case: what is counted are the steps of the work that `prepare` returns, done for the second time if not a call.
 
     Attributes:
-        what: a description.
+        what: a description, with the place of the number of rows.
+        prepare: of a model and a number of rows, returns the work.
         limits: the most of each figure.
+        rows: how many there are by default.
         is_call: whether all of the call is one step; else the first two steps and the last are left out.
     """
 
     what: str
-    prepare: Callable[[Rig], Work]
+    prepare: Callable[[Rig, int], Work]
     limits: Mapping[str, float]
+    rows: int = 16
     is_call: bool = False
 
 
 _STEP: Mapping[str, float] = {"per_layer": 16, "outside": 24, "syncs": 1, "uploads": 0, "stalls": 1, "plans": 0}
 _SHARED: Mapping[str, float] = {**_STEP, "per_layer": 24}
 CASES = {
-    "text": Case("16 equal rows", lambda rig: _text(rig, 16), _STEP),
-    "ragged": Case("16 ragged rows", lambda rig: _text(rig, 16, shorter=1), _STEP),
-    "long": Case("1 row on 2,048 tokens", _long, _SHARED),
-    "json": Case("16 rows of JSON", _json, {**_STEP, "outside": 30}),
-    "top_p": Case("16 rows, top-p", _top_p, {**_STEP, "outside": 70}),
-    "branches": Case("16 branches on 2,048 tokens", lambda rig: _long(rig, 16), {**_SHARED, "copied": 2.5e6}),
-    "slices": Case("next token of 16 ragged slices", _slices, {**_STEP, "outside": 60}, is_call=True),
+    "text": Case("{} equal rows", _text, _STEP),
+    "ragged": Case("{} ragged rows", partial(_text, shorter=1), _STEP),
+    "long": Case("{} row on 2,048 tokens", _long, _SHARED, rows=1),
+    "json": Case("{} rows of JSON", _json, {**_STEP, "outside": 30}),
+    "top_p": Case("{} rows, top-p", _top_p, {**_STEP, "outside": 70}),
+    "branches": Case("{} branches on 2,048 tokens", _long, {**_SHARED, "copied": 2.5e6}),
+    "slices": Case("next token of {} ragged slices", _slices, {**_STEP, "outside": 60}, is_call=True),
 }
 FIGURES = ("per_layer", "rest", "outside", "syncs", "uploads", "stalls", "plans", "copied")
 _WORST = ("syncs", "uploads", "stalls", "plans", "copied")
@@ -553,22 +565,35 @@ class Measured:
     waits: dict[str, int]
 
 
-def measure(names: Sequence[str], depths: Sequence[int] = (2, 6), *, is_fused: bool = True) -> dict[str, Measured]:
+def measure(
+    names: Sequence[str], depths: Sequence[int] = (2, 6), *, rows: int | None = None, is_fused: bool = True
+) -> dict[str, Measured]:
     """Measure cases with models of several depths; `outside` and what follows it is that of the last."""
-    found = {depth: _steps(names, depth, is_fused=is_fused) for depth in depths}
+    found = {depth: _steps(names, depth, rows, is_fused=is_fused) for depth in depths}
     return {name: _measured({depth: steps[name] for depth, steps in found.items()}) for name in names}
 
 
 Counted = tuple[list[Tally], Counter[str]]
 
 
-def _steps(names: Sequence[str], depth: int, *, is_fused: bool) -> dict[str, Counted]:
+@contextmanager
+def _real_sizes(depth: int) -> Iterator[None]:
+    """Divide memory as for a model of 8 billion parameters and 32 layers, whose tokens take 128 KiB of keys and values."""
+    largest = buffer._LARGEST_DEVICE_STACK
+    buffer._LARGEST_DEVICE_STACK = largest * _TOKEN_BYTES * depth // 2**17
+    try:
+        yield
+    finally:
+        buffer._LARGEST_DEVICE_STACK = largest
+
+
+def _steps(names: Sequence[str], depth: int, rows: int | None, *, is_fused: bool) -> dict[str, Counted]:
     """Return the steps of each case, and where they waited."""
     found: dict[str, Counted] = {}
-    with Proxy() as proxy:
+    with _real_sizes(depth), Proxy() as proxy:
         rig = Rig(proxy, depth, is_fused=is_fused)
         for name in names:
-            work = CASES[name].prepare(rig)
+            work = CASES[name].prepare(rig, rows or CASES[name].rows)
             if not CASES[name].is_call:
                 work()
             proxy.restart()
@@ -609,12 +634,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--case", choices=CASES, action="append", help="one case; all without it")
     parser.add_argument("--depths", type=int, nargs="+", default=[2, 6], help="layers of the models")
+    parser.add_argument("--rows", type=int, help="of every case; 1 or 16 without it")
     parser.add_argument("--no-fused", action="store_true", help="let transformers run the layers")
     parser.add_argument("--where", action="store_true", help="print the operators of a step, and the lines that waited")
     parser.add_argument("--json", type=Path, help="write all figures to a file")
     options = parser.parse_args()
-    found = measure(options.case or list(CASES), options.depths, is_fused=not options.no_fused)
-    print(markdown(("case", *FIGURES), [(CASES[name].what, *one.figures.values()) for name, one in found.items()]))
+    found = measure(options.case or list(CASES), options.depths, rows=options.rows, is_fused=not options.no_fused)
+    what = {name: CASES[name].what.format(options.rows or CASES[name].rows) for name in found}
+    print(markdown(("case", *FIGURES), [(what[name], *one.figures.values()) for name, one in found.items()]))
     for name, one in found.items():
         if options.where:
             print(name, json.dumps({"names": one.names, "waits": one.waits, "outside_at": one.outside_at}, indent=1))

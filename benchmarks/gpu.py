@@ -3,20 +3,26 @@
     python -m benchmarks.gpu                          # a small model in float32, then seven billion parameters in bfloat16
     python -m benchmarks.gpu --device cpu --small     # every case once, in seconds, to see that it runs
 
-Each round takes every case, ours and the other sides in turn, with prompts of a length that no round before has had: kernels that are
+Each round of a case takes ours and the other sides in turn, with prompts of a length that no round before has had: kernels that are
 planned by shape are planned anew, as in use. The first round is thrown away. *DynamicCache* and *StaticCache* are bare loops of forwards,
-*generate* is that of transformers; each is measured without and with attention by cuDNN, which PyTorch prefers on an H100. Figures are
-medians of milliseconds, and *busy* is the part of our time in which the device computes, by PyTorch's profiler.
+*generate* is that of transformers; each is measured without and with attention by cuDNN, which PyTorch prefers on an H100. *Forward* is
+our forward alone at a fixed length, *graph* the same captured in a CUDA graph, which one launch replays: what a step could take. *Floor*
+is the time in which the device reads the weights and the keys and values of a step, at the rate at which it copies memory.
+
+Figures are medians of milliseconds, and *busy* is the part of our time in which the device computes, by PyTorch's profiler. A case is
+printed, and saved with `--json`, when it ends, so that nothing is lost with what fails later: a case that raises an error, needs more
+memory than is free, or for which no time is left, has a line that says so.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import statistics
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from time import perf_counter
@@ -28,6 +34,9 @@ from benchmarks.table import markdown
 
 Side = Callable[[int], float]
 """The seconds of one unit of the work of a case (a step, a call), in a round."""
+_COPIED_BYTES = {"cpu": 2**26, "cuda": 2**30}
+_MEMORY_FACTOR = 3
+"""How many times the keys and values of a case its sides may take: a cache that grows by copies is there twice, beside ours."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +57,61 @@ SMALL = Sizes(prompt=48, long=96, ragged=40, cut=1, rows=3, json_rows=4, steps=4
 
 
 class Bench:
-    """A model, and the sides of transformers."""
+    """A model, and the sides of transformers.
+
+    Attributes:
+        weight_bytes: of the weights that a step reads: all but the embeddings of tokens, unless they are those of the output, too.
+        token_bytes: of the keys and values of a token.
+        copy_rate: bytes per second that the device reads and writes when it copies.
+    """
 
     def __init__(self, rig: Rig, sizes: Sizes) -> None:
         self.rig, self.sizes = rig, sizes
+        embedding, output = rig.network.get_input_embeddings().weight, rig.network.get_output_embeddings().weight
+        self.weight_bytes = sum(weight.nbytes for weight in rig.network.parameters())
+        self.weight_bytes -= 0 if embedding is output else embedding.nbytes
+        config = rig.network.config
+        self.token_bytes = 2 * config.num_hidden_layers * config.num_key_value_heads * config.head_dim * output.itemsize
+        self.copy_rate = _copy_rate(rig)
+
+    def floor(self, tokens: int) -> float:
+        """The seconds in which the device reads the weights, and the keys and values of so many tokens."""
+        return (self.weight_bytes + tokens * self.token_bytes) / self.copy_rate
+
+    def alone(self, rows: int, length: int, *, is_shared: bool = False) -> dict[str, Side]:
+        """Our forward alone, on rows of a length, which `is_shared` reads in one place, and the same as a graph."""
+        sides: dict[str, Side] = {"forward": lambda number: self._forward(rows, length + number, is_shared)}
+        if self.rig.device != "cpu":
+            sides["graph"] = lambda number: self._forward(rows, length + number, is_shared, as_graph=True)
+        return sides
+
+    def _forward(self, rows: int, length: int, is_shared: bool, *, as_graph: bool = False) -> float:
+        """Return the seconds of a step of which each writes the same column."""
+        import torch
+
+        from outlines_cont.kv.batch import KVBatch
+
+        model, steps = self.rig.model, self.sizes.steps
+        assert model.capabilities.fused, model.capabilities.fused
+        count = 1 if is_shared else rows
+        with torch.inference_mode():
+            batch = KVBatch(model, [None] * count)
+            for start in range(0, length, 512):
+                batch.feed([[7] * min(512, length - start)] * count, [[0]] * count)
+            if is_shared:
+                batch.keep([0] * rows)
+            batch.feed_next([7] * rows)
+            ids, tails = torch.full((rows, 1), 7, device=self.rig.device), batch._cache.tails
+            positions = torch.full((rows, 1), length + 1, device=self.rig.device)
+
+            def step() -> Any:
+                logits = model._fused_forward(ids, None, positions, batch._cache, [0])
+                assert tails.were_read()
+                return logits
+
+            run = _captured(step) if as_graph else step
+            run()
+            return self.rig.timed(lambda: [run() for _ in range(steps)])[0] / steps
 
     def ours(self, prepare: Callable[[int], Callable[[], Any]], units: int = 1, *, counts_tokens: bool = False) -> Side:
         """Our side: `prepare` returns what is measured; with `counts_tokens` a unit is a token of a row."""
@@ -149,6 +209,33 @@ class Bench:
         return self.rig.timed(work)[0] / tokens
 
 
+def _captured(step: Callable[[], Any]) -> Callable[[], None]:
+    """Return the replay of a step as a CUDA graph, which is checked against the step."""
+    import torch
+
+    side = torch.cuda.Stream()
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            wanted = step()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        found = step()
+    graph.replay()
+    torch.testing.assert_close(found, wanted, rtol=1e-2, atol=1e-2 * float(wanted.std()))
+    return graph.replay
+
+
+def _copy_rate(rig: Rig) -> float:
+    """Return the bytes per second that a device reads and writes when it copies: the best of five."""
+    import torch
+
+    source = torch.zeros(_COPIED_BYTES[torch.device(rig.device).type], dtype=torch.uint8, device=rig.device)
+    target = torch.empty_like(source)
+    return 2 * source.nbytes / min(rig.timed(lambda: target.copy_(source))[0] for _ in range(6))
+
+
 def _with_cudnn(is_on: bool, side: Side) -> Side:
     def measured(number: int) -> float:
         with _cudnn(is_on):
@@ -189,7 +276,7 @@ def _text(bench: Bench, rows: int) -> dict[str, Side]:
         state = write(texts(number), max_tokens=1)
         return lambda: write(state, max_tokens=bench.sizes.steps)
 
-    return {"ours": bench.ours(prepare, bench.sizes.steps), **bench.steps(texts)}
+    return {"ours": bench.ours(prepare, bench.sizes.steps), **bench.alone(rows, 32), **bench.steps(texts)}
 
 
 def _top_p(bench: Bench) -> dict[str, Side]:
@@ -242,6 +329,7 @@ def _branches(bench: Bench) -> dict[str, Side]:
     texts = _texts(bench, rows, bench.sizes.prompt, is_same=True)
     return {
         "ours": bench.ours(prepare, bench.sizes.steps),
+        **bench.alone(rows, bench.sizes.prompt, is_shared=True),
         **bench._both({"DynamicCache": partial(bench._dynamic, texts)}),
     }
 
@@ -254,7 +342,7 @@ def _long(bench: Bench) -> dict[str, Side]:
         return lambda: write(state, max_tokens=bench.sizes.steps)
 
     others = bench._both({"DynamicCache": partial(bench._dynamic, texts), "StaticCache": partial(bench._static, texts)})
-    return {"ours": bench.ours(prepare, bench.sizes.steps), **others}
+    return {"ours": bench.ours(prepare, bench.sizes.steps), **bench.alone(1, bench.sizes.long), **others}
 
 
 def _ragged(bench: Bench) -> dict[str, Side]:
@@ -344,37 +432,116 @@ def _second(bench: Bench) -> dict[str, Side]:
     return {"ours": side(), "ours, again": side()}
 
 
-CASES: Mapping[str, tuple[str, Callable[[Bench], dict[str, Side]]]] = {
-    "text": ("a step, one row", lambda bench: _text(bench, 1)),
-    "rows": ("a step, 16 rows", lambda bench: _text(bench, bench.sizes.rows)),
-    "slice": ("next token after `state[:k]`, k about 2,048", _slice),
-    "fork": ("`state.fork(16)` and its next token", _fork),
-    "branches": ("a step of 16 branches on 2,048 tokens", _branches),
-    "long": ("a step at 16,384 tokens", _long),
-    "ragged": ("next token of 16 rows cut at 16 places", _ragged),
-    "chain": ("ten pieces of 8 tokens on a prompt of 1,024", _chain),
-    "json": ("a token of JSON, one row", lambda bench: _json(bench, 1)),
-    "json_rows": ("a token of JSON, 64 rows", lambda bench: _json(bench, bench.sizes.json_rows)),
-    "top_p": ("a token, 16 rows, top-p", _top_p),
-    "lookup": ("a token with drafts from the prompt", _lookup),
-    "second": ("a call, and the same call again", _second),
+@dataclass(frozen=True)
+class Case:
+    """One case.
+
+    Attributes:
+        what: a description of the unit that is measured.
+        prepare: returns the sides of a model, ours first.
+        tokens: of sizes, the tokens whose keys and values the largest side has.
+        read: of sizes, those that a step reads, each once; None where a unit is not one step.
+    """
+
+    what: str
+    prepare: Callable[[Bench], dict[str, Side]]
+    tokens: Callable[[Sizes], int]
+    read: Callable[[Sizes], int] | None = None
+
+
+def _rows_of(sizes: Sizes, length: int) -> int:
+    return sizes.rows * (length + sizes.steps)
+
+
+CASES: Mapping[str, Case] = {
+    "text": Case("a step, one row", lambda bench: _text(bench, 1), lambda sizes: 32 + sizes.steps, lambda sizes: 32),
+    "rows": Case(
+        "a step, 16 rows",
+        lambda bench: _text(bench, bench.sizes.rows),
+        lambda sizes: _rows_of(sizes, 32),
+        lambda sizes: 32 * sizes.rows,
+    ),
+    "slice": Case(
+        "next token after `state[:k]`, k about 2,048", _slice, lambda sizes: sizes.prompt, lambda sizes: sizes.prompt
+    ),
+    "fork": Case("`state.fork(16)` and its next token", _fork, lambda sizes: _rows_of(sizes, sizes.prompt)),
+    "branches": Case(
+        "a step of 16 branches on 2,048 tokens",
+        _branches,
+        lambda sizes: _rows_of(sizes, sizes.prompt),
+        lambda sizes: sizes.prompt,
+    ),
+    "long": Case("a step at 16,384 tokens", _long, lambda sizes: sizes.long + sizes.steps, lambda sizes: sizes.long),
+    "ragged": Case(
+        "next token of 16 rows cut at 16 places",
+        _ragged,
+        lambda sizes: 2 * _rows_of(sizes, sizes.ragged),
+        lambda sizes: sum(sizes.ragged - sizes.cut * row for row in range(sizes.rows)),
+    ),
+    "chain": Case("ten pieces of 8 tokens on a prompt of 1,024", _chain, lambda sizes: sizes.prompt),
+    "json": Case("a token of JSON, one row", lambda bench: _json(bench, 1), lambda sizes: 128),
+    "json_rows": Case(
+        "a token of JSON, 64 rows",
+        lambda bench: _json(bench, bench.sizes.json_rows),
+        lambda sizes: 128 * sizes.json_rows,
+    ),
+    "top_p": Case("a token, 16 rows, top-p", _top_p, lambda sizes: _rows_of(sizes, 32), lambda sizes: 32 * sizes.rows),
+    "lookup": Case("a token with drafts from the prompt", _lookup, lambda sizes: sizes.prompt),
+    "second": Case("a call, and the same call again", _second, lambda sizes: _rows_of(sizes, 64)),
 }
 
 
-def measure(bench: Bench, names: list[str], rounds: int, seconds: float) -> dict[str, dict[str, list[float]]]:
-    """Return the seconds of each side of each case, one for each round after the first that was complete in time."""
-    deadline = perf_counter() + seconds
-    sides = {name: CASES[name][1](bench) for name in names}
-    found: dict[str, dict[str, list[float]]] = {name: {side: [] for side in sides[name]} for name in names}
-    for number in range(rounds + 1):
-        for name, of_case in sides.items():
-            for label, side in of_case.items():
-                if number > 1 and perf_counter() > deadline:
-                    return found
-                taken = side(number)
-                if number:
-                    found[name][label].append(taken)
+@dataclass
+class Measured:
+    """What was found of a case.
+
+    Attributes:
+        seconds: of each side, one for each round after the first; empty where there was no time for any.
+        floor: the seconds of reading memory, None if a unit is not one step.
+        peak_bytes: the most memory that was allocated; None on a CPU.
+        failure: why there is nothing, or not all; None for no reason.
+    """
+
+    seconds: dict[str, list[float]]
+    floor: float | None = None
+    peak_bytes: int | None = None
+    failure: str | None = None
+
+
+def measure(bench: Bench, name: str, rounds: int, deadline: float) -> Measured:
+    """Measure one case in rounds, until a time of `perf_counter` at which no side is begun any more."""
+    import torch
+
+    case, is_on_gpu = CASES[name], bench.rig.device != "cpu"
+    found = Measured({}, None if case.read is None else bench.floor(case.read(bench.sizes)))
+    if is_on_gpu:
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        needed, free = _MEMORY_FACTOR * case.tokens(bench.sizes) * bench.token_bytes, torch.cuda.mem_get_info()[0]
+        if needed > free:
+            found.failure = f"needs {needed / 1e9:.1f} GB of memory, {free / 1e9:.1f} GB are free"
+            return found
+    try:
+        _measure(found, case.prepare(bench) if perf_counter() < deadline else {}, rounds, deadline)
+    except Exception as error:  # the other cases are measured all the same
+        found.failure = f"{type(error).__name__}: {error}".splitlines()[0]
+    found.peak_bytes = int(torch.cuda.max_memory_allocated()) if is_on_gpu else None
     return found
+
+
+def _measure(found: Measured, sides: Mapping[str, Side], rounds: int, deadline: float) -> None:
+    found.seconds.update({label: [] for label in sides})
+    for number in range(rounds + 1):
+        for label, side in sides.items():
+            if perf_counter() > deadline:
+                found.failure = f"no time after {number} of {rounds + 1} rounds"
+                return
+            taken = side(number)
+            if number:
+                found.seconds[label].append(taken)
+    if not sides:
+        found.failure = "no time"
 
 
 def busy(bench: Bench) -> float | None:
@@ -391,16 +558,25 @@ def busy(bench: Bench) -> float | None:
     return float(sum(event.self_device_time_total for event in profile.key_averages()) / 1e6 / seconds)
 
 
-def table(found: Mapping[str, Mapping[str, list[float]]]) -> str:
-    """Return the medians, and how many times our time the others take."""
-    lines = []
-    for name, sides in found.items():
-        own = statistics.median(sides["ours"])
-        for label, times in sides.items():
-            middle = statistics.median(times) if times else None
-            what = CASES[name][0] if label == "ours" else ""
-            lines.append((what, label, middle and middle * 1e3, middle and min(times) * 1e3, middle and middle / own))
-    return markdown(("what", "side", "ms", "least ms", "to ours"), lines)
+_COLUMNS = ("what", "side", "ms", "least ms", "to ours", "to the floor")
+
+
+def lines(name: str, found: Measured) -> list[tuple[Any, ...]]:
+    """Return the lines of a case: medians, and how many times our time, and the floor, the sides take."""
+    own = found.seconds.get("ours")
+    middle_of_own = statistics.median(own) if own else None
+    out: list[tuple[Any, ...]] = []
+    for label, times in found.seconds.items():
+        if not times:
+            continue
+        middle, floor = statistics.median(times), found.floor
+        ratios = middle_of_own and middle / middle_of_own, floor and middle / floor
+        out.append((CASES[name].what if not out else "", label, middle * 1e3, min(times) * 1e3, *ratios))
+    if found.floor is not None:
+        out.append(("", "floor", found.floor * 1e3, None, None, None))
+    if found.failure is not None:
+        out.append((CASES[name].what if not out else "", found.failure, None, None, None, None))
+    return out
 
 
 def main() -> None:
@@ -411,7 +587,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=480.0, help="for all models together")
     parser.add_argument("--small", action="store_true", help="a tiny model and short texts, one round")
-    parser.add_argument("--json", type=Path, help="write all times to a file")
+    parser.add_argument("--json", type=Path, help="write all times to a file, again after each case")
     options = parser.parse_args()
     names = options.cases.split(",")
     unknown = [name for name in names if name not in CASES]
@@ -419,18 +595,36 @@ def main() -> None:
         parser.error(f"unknown case {unknown[0]!r}; there are {', '.join(CASES)}")
     shapes = ["tiny"] if options.small else options.model or ["small", "8b"]
     report: dict[str, Any] = {"machine": describe(["torch", "transformers"]), "device": _device_name(options.device)}
-    print(f"{sentence(report['machine'])} {report['device']}.")
-    for shape in shapes:
+    _say(f"{sentence(report['machine'])} {report['device']}.")
+    stop = perf_counter() + options.seconds
+    for index, shape in enumerate(shapes):
         bench = Bench(Rig(options.device, shape), SMALL if options.small else Sizes())
-        found = measure(bench, names, 1 if options.small else options.rounds, options.seconds / len(shapes))
-        part = busy(bench)
-        report[shape] = {"seconds": found, "busy": part, "fused": bool(bench.rig.model.capabilities.fused)}
-        print(
-            f"\n{SHAPES[shape]}; our own forward: {bool(bench.rig.model.capabilities.fused)}; busy: {part}\n\n{table(found)}"
-        )
+        fused = bench.rig.model.capabilities.fused
+        report[shape] = {"fused": bool(fused), "why": fused.why, "copy_rate": bench.copy_rate, "cases": {}}
+        _say(f"\n{SHAPES[shape]}; our own forward: {bool(fused)}; copies {bench.copy_rate / 1e9:,.0f} GB/s\n")
+        for at, name in enumerate(names):
+            # Each case may take its part of the time that is left.
+            left = len(names) * (len(shapes) - index) - at
+            now = perf_counter()
+            found = measure(bench, name, 1 if options.small else options.rounds, now + (stop - now) / left)
+            report[shape]["cases"][name] = asdict(found)
+            _save(report, options.json)
+            head = 2 if at else 0  # the table has one head
+            _say("\n".join(markdown(_COLUMNS, lines(name, found)).splitlines()[head:]))
+        report[shape]["busy"] = busy(bench)
+        _save(report, options.json)
+        _say(f"\nbusy: {report[shape]['busy']}")
         del bench
-    if options.json:
-        options.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
+
+
+def _say(text: str) -> None:
+    """Print a text at once, also where the output is a file."""
+    print(text.rstrip("\n"), flush=True)
+
+
+def _save(report: Mapping[str, Any], file: Path | None) -> None:
+    if file is not None:
+        file.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
 
 
 def _device_name(device: str) -> str:

@@ -187,7 +187,8 @@ class LanguageModel(Protocol):
         Args:
             input_ids: (R, Q) int64.
             attention_mask: (R, C + Q) int64, 1 for tokens; C columns are in the cache. Where the cache has shared segments,
-                (R, 1, Q, C + Q) additive over the tails, None if a single query sees all of its tail.
+                (R, 1, Q, C + Q) additive over the tails, None if a single query sees all of its tail; on CUDA, None also for several
+                queries that are the last tokens of tails without gaps.
             position_ids: (R, Q) int64.
             cache: the keys and values of R rows; the forward appends to it.
             columns: ascending columns of `input_ids` whose logits are needed, at least one.

@@ -113,6 +113,12 @@ def additive_mask(visible: Tensor, dtype: torch.dtype) -> Tensor:
     return padded[..., :columns].masked_fill_(~visible, -torch.inf)
 
 
+def causal_mask(count: int, columns: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return the additive mask (1, 1, Q, K) of `count` queries, the last of `columns` tokens, each of which sees those before it."""
+    visible = torch.ones((1, 1, count, columns), dtype=torch.bool, device=device).tril_(columns - count)
+    return additive_mask(visible, dtype)
+
+
 def _cpu_attend(query: Tensor, keys: Tensor, values: Tensor, scale: float, mask: Tensor | None) -> Attended:
     out, norm = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu(
         query, keys, values, 0.0, False, attn_mask=mask, scale=scale
@@ -128,7 +134,7 @@ def _cuda_attend(query: Tensor, keys: Tensor, values: Tensor, scale: float, mask
 
     Not by `scaled_dot_product_attention`, which may choose cuDNN: that builds a plan for every new length, in some 45 ms.
     """
-    if mask is None and _fits_flash(query, values):
+    if mask is None and fits_flash(query.dtype, query.shape[-1], values.shape[-1]):
         return _flash(query, keys, values, scale, is_causal=False)
     rows, heads, count, size = query.shape
     groups = heads // keys.shape[1]
@@ -143,14 +149,14 @@ def _cuda_attend(query: Tensor, keys: Tensor, values: Tensor, scale: float, mask
     return out.reshape(rows, heads, count, -1), norm.reshape(rows, heads, count)
 
 
-def _fits_flash(query: Tensor, values: Tensor) -> bool:
-    """Whether the flash kernel takes the type and the size of heads."""
-    size = query.shape[-1]
-    is_half = query.dtype in (torch.float16, torch.bfloat16)
-    return is_half and size == values.shape[-1] and size % _ALIGNED == 0 and size <= _LARGEST_HEAD
+def fits_flash(dtype: torch.dtype, size: int, value_size: int) -> bool:
+    """Whether the flash kernel takes a float type and these sizes of the heads of queries and values."""
+    is_half = dtype in (torch.float16, torch.bfloat16)
+    return is_half and size == value_size and size % _ALIGNED == 0 and size <= _LARGEST_HEAD
 
 
 def _flash(query: Tensor, keys: Tensor, values: Tensor, scale: float, *, is_causal: bool) -> Attended:
+    """Attend by the flash kernel. Causal queries are the last of the tokens that `keys` has: its mask is that of the lower right."""
     out, norm, *_ = torch.ops.aten._scaled_dot_product_flash_attention(
         query, keys, values, 0.0, is_causal, False, scale=scale
     )
@@ -197,8 +203,9 @@ def prefix_attention(
 ) -> tuple[Tensor, None]:
     """Attention function of transformers, over the segments that `key` carries and the tail in it; without segments, that of "sdpa".
 
-    Takes (R, H, Q, D) queries, (R, Hk, K, D) tails, and an additive (R, 1, Q, K) mask, None if a single query sees the whole tail.
-    `dropout` is 0. Returns (R, Q, H, D), and None for the weights.
+    Takes (R, H, Q, D) queries, (R, Hk, K, D) tails, and an additive (R, 1, Q, K) mask; None if a single query sees the whole tail, and on
+    CUDA also for several queries that are its last tokens, each of which sees those before it. `dropout` is 0. Returns (R, Q, H, D), and
+    None for the weights.
     """
     prefix: Prefix | None = getattr(key, _ATTRIBUTE, None)
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
@@ -218,19 +225,27 @@ def prefix_attention(
 
 def _chosen(query: Tensor, keys: Tensor, values: Tensor, scale: float, mask: Tensor | None) -> Tensor | None:
     """Return attention on CUDA by a kernel of our choice, causal for several queries without a mask; None where PyTorch has to choose."""
-    is_causal = mask is None and query.shape[2] > 1
-    if is_causal and query.shape[2] == keys.shape[2] and _fits_flash(query, values):
-        return _flash(query, keys, values, scale, is_causal=True)[0]
-    if is_causal or query.dtype == torch.float64:
+    is_first = mask is None and 1 < query.shape[2] == keys.shape[2]  # several queries are all tokens that there are
+    if query.dtype == torch.float64 or (is_first and not _is_flash(query, values)):
         return None
     if mask is not None and mask.dtype == torch.bool:
         mask = additive_mask(mask, query.dtype)
-    return _cuda_attend(query, keys, values, scale, mask)[0]
+    return _tail(query, keys, values, scale, mask)[0]
+
+
+def _is_flash(query: Tensor, values: Tensor) -> bool:
+    return fits_flash(query.dtype, query.shape[-1], values.shape[-1])
 
 
 def _tail(query: Tensor, key: Tensor, value: Tensor, scale: float, mask: Tensor | None) -> Attended:
     rows, heads, count, size = query.shape
-    if count > 1 or query.device.type == "cuda":
+    if query.device.type == "cuda":
+        if mask is None and count > 1:
+            if _is_flash(query, value):
+                return _flash(query, key, value, scale, is_causal=True)
+            mask = causal_mask(count, key.shape[2], query.dtype, query.device)
+        return attend(query, key, value, scale, mask)
+    if count > 1:
         return attend(query, key, value, scale, mask)
     # A single query: the query heads of a key head become its queries, so that its keys are read once.
     folded = query.reshape(rows, key.shape[1], -1, size)

@@ -10,12 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from operator import lt
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from outlines_cont.device import upload
+from outlines_cont.device import upload_together
 from outlines_cont.errors import UnsupportedModel
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.attention import additive_mask
@@ -288,8 +289,11 @@ class KVBatch:
         """Feed ids and their positions, (2, R, Q), of which `new` (R, Q) are tokens; None for all."""
         width = fed.shape[2]
         seen = None if new is None and not self._has_gaps else self._seen(new, width)
-        ids, positions = upload(fed, self._model.device).unbind()
-        logits = self._model.forward(ids, self._attention_mask(seen, width), positions, self._cache, columns)
+        shown = self._shown(seen, width)
+        moved, *masks = upload_together([fed] if shown is None else [fed, shown], self._model.device)
+        ids, positions = moved.unbind()
+        mask = self._attention_mask(masks[0], width) if masks else None
+        logits = self._model.forward(ids, mask, positions, self._cache, columns)
         tails = self._tails
         if not tails.were_read():
             raise UnsupportedModel(
@@ -306,23 +310,30 @@ class KVBatch:
         new = np.ones((self.num_rows, width), dtype=bool) if new is None else new
         return np.concatenate([self.mask, new], axis=1)
 
-    def _attention_mask(self, seen: NDArray[np.bool_] | None, width: int) -> torch.Tensor | None:
-        """Return the mask of a forward of Q columns: (R, C + Q) int64, from which the model makes its own.
+    def _shown(self, seen: NDArray[np.bool_] | None, width: int) -> NDArray[Any] | None:
+        """Return what the mask of a forward of Q columns is made of, (R, C + Q): where there is a token, bool; int64 if the model makes it.
 
-        It is None where every column has a token, as `seen` is. With shared segments, and on CUDA (where a model would wait for the
-        device to read the mask, and `prefix_attention` takes no other), it is (R, 1, Q, C + Q), additive over the tails; None if a
-        single query sees all of its tail, or all queries are the first.
+        None for no mask: every column has a token, as `seen` is None, and a single query sees all of its tail, or the model makes its own,
+        or all queries are the first; on CUDA also where several queries are the last tokens of their tails.
         """
         if seen is None and width == 1:
             return None
-        device, is_ours = self._model.device, self._tails.is_ours
+        is_ours = self._tails.is_ours
         is_first = not self._tails.length and not self._tails.segments
-        if seen is None and (is_first or not is_ours):
+        if seen is None and (is_first or not is_ours or self._model.device.type == "cuda"):
             return None
         seen = self._seen(None, width) if seen is None else seen
         if not is_ours:
-            return upload(seen.astype(np.int64), device)
-        return additive_mask(_visible(seen, width, device), self._model.dtype)
+            return seen.astype(np.int64)
+        return _with_itself(seen) if width == 1 else seen
+
+    def _attention_mask(self, shown: torch.Tensor, width: int) -> torch.Tensor:
+        """Return the mask of a forward of Q columns: (R, C + Q) int64, from which the model makes its own.
+
+        With shared segments, and on CUDA (where a model would wait for the device to read the mask, and `prefix_attention` takes no other),
+        it is (R, 1, Q, C + Q), additive over the tails.
+        """
+        return additive_mask(_visible(shown, width), self._model.dtype) if self._tails.is_ours else shown
 
     def _tidy(self) -> None:
         self._trim()
@@ -353,18 +364,26 @@ class KVBatch:
         self._set_tails(buffer, columns, self._tails.segments)
 
 
-def _visible(seen: NDArray[np.bool_], width: int, device: torch.device) -> torch.Tensor:
+def _with_itself(seen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return where there are tokens, with the last column, in which a query that is only padding sees itself: its attention is a number."""
+    if seen[:, -1].all():
+        return seen
+    seen = seen.copy()
+    seen[:, -1] = True
+    return seen
+
+
+def _visible(seen: torch.Tensor, width: int) -> torch.Tensor:
     """Return (R, 1, Q, C + Q) bool: the columns that each of the last `width` sees, among those with a token, (R, C + Q).
 
-    A query that is only padding sees itself, so that its attention is a number.
+    A query that is only padding sees itself, so that its attention is a number; a single one does by `_with_itself`.
     """
+    seen = seen[:, None, None]
     if width == 1:
-        seen = seen.copy()
-        seen[:, -1] = True
-        return upload(seen[:, None, None], device)
-    before = seen.shape[1] - width
-    causal = torch.ones((width, seen.shape[1]), dtype=torch.bool, device=device).tril_(before)
-    return (upload(seen[:, None, None], device) & causal) | causal.triu(before)
+        return seen
+    before = seen.shape[3] - width
+    causal = torch.ones((width, seen.shape[3]), dtype=torch.bool, device=seen.device).tril_(before)
+    return (seen & causal) | causal.triu(before)
 
 
 def _shares_of(heads: Sequence[Sequence[KVPart]]) -> list[Share]:

@@ -1,14 +1,14 @@
 """`Buffer`: contiguous storage for the keys and values of several rows, a pair of tensors per layer that grows by an eighth (amortised
-linear appends), or one tensor for all layers, if these are known to be equal and small (`num_equal`), so that tokens of all layers are
-moved by one operator. It is append-only: one batch at a time may claim the end, and columns that others may read are never overwritten.
+linear appends), or stacks of many layers in one tensor, if these are known to be equal (`num_equal`), so that tokens of a stack are moved
+by one operator. It is append-only: one batch at a time may claim the end, and columns that others may read are never overwritten.
 A buffer may be evicted, after which its tokens are fed again; its epoch marks keys and values of earlier weights.
 """
 
 from __future__ import annotations
 
-import math
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 from weakref import WeakSet
 
@@ -29,8 +29,11 @@ class Slots(NamedTuple):
 # Spare columns of a new buffer, and the divisor of the length that a full one grows by: appending is linear, little is idle.
 _SPARE = 16
 _GROWTH = 8
-# The largest tensor for all layers: a larger one would need as much again while it grows, and its copies take longer than their launches.
-_LARGEST_WHOLE = 2**26
+# The largest stack of a CPU, where there is one for all layers or none: copies of more take longer than their launches.
+_LARGEST_STACK = 2**26
+# The largest stack of another device, where layers are in as many as are needed: a copy of it takes half a millisecond on an H100, 50 times
+# as long as its launch, and a buffer takes at most as much more memory while it grows.
+_LARGEST_DEVICE_STACK = 2**30
 _lock = threading.Lock()
 
 FOREIGN = -1
@@ -57,7 +60,8 @@ class Buffer:
         is_live: whether it was not evicted.
         num_exact: how many columns to allocate at first, without spare ones then and later; None for spare ones.
         num_equal: how many layers there will be, if all have keys and values of one shape and type; 0 if that is not known.
-        whole: (2 * L, R, H, capacity, D), the keys and values of one layer after the other; None where layers have tensors of their own.
+        stacks: the layers in their order, some of them in each: (2 * n, R, H, capacity, D), the keys and values of one layer after the
+            other; empty where layers have tensors of their own.
     """
 
     def __init__(self, reserve: Callable[[Buffer, int], None], num_rows: int, epoch: int) -> None:
@@ -69,7 +73,7 @@ class Buffer:
         self.nbytes = 0
         self.num_exact: int | None = None
         self.num_equal = 0
-        self.whole: torch.Tensor | None = None
+        self.stacks: list[torch.Tensor] = []
         self.users: WeakSet[object] = WeakSet()
         self._make_room = reserve
         self._layers: list[Layer | None] = []
@@ -137,16 +141,16 @@ class Buffer:
         """
         stop = start + like.shape[2]
         self._reserve(0, like, like, start, stop)
-        if self.whole is None:
+        if not self.stacks:
             return None
         self.used = max(self.used, stop)
-        pairs = self.whole.view(-1, 2, *self.whole.shape[1:])
-        seen = self.whole.narrow(3, 0, stop).unbind()
-        return Slots(pairs.narrow(4, start, stop - start).unbind(), seen[::2], seen[1::2])
+        pairs = [stack.view(-1, 2, *stack.shape[1:]).narrow(4, start, stop - start).unbind() for stack in self.stacks]
+        seen = [*chain.from_iterable(stack.narrow(3, 0, stop).unbind() for stack in self.stacks)]
+        return Slots([*chain.from_iterable(pairs)], seen[::2], seen[1::2])
 
     def allocate(self, like: Buffer, num_columns: int) -> None:
         """Make room for `num_columns` columns with the layers of `like`; their contents are undefined until they are written."""
-        self.num_equal = len(like._layers) if like.whole is not None else 0
+        self.num_equal = len(like._layers) if like.stacks else 0
         for index, layer in enumerate(like._layers):
             if layer is not None:
                 self._reserve(index, *layer, 0, num_columns)
@@ -160,7 +164,7 @@ class Buffer:
     def evict(self) -> None:
         """Free the tensors; rows with keys and values here feed those tokens again."""
         self.is_live = False
-        self._layers, self.whole, self.nbytes = [], None, 0
+        self._layers, self.stacks, self.nbytes = [], [], 0
 
     def _reserve(self, index: int, keys: torch.Tensor, values: torch.Tensor, kept: int, stop: int) -> Layer:
         """Return the tensors of a layer with room for `stop` columns, the first `kept` of them as they were."""
@@ -171,8 +175,9 @@ class Buffer:
         spare = max(_SPARE, (stop if layer is not None else 0) // _GROWTH)
         capacity = stop + spare if self.num_exact is None else max(stop, self.num_exact)
         nbytes = self.num_rows * capacity * (_column_bytes(keys) + _column_bytes(values))
-        if index == 0 and self._is_whole(keys, values, nbytes):
-            return self._reserve_whole(keys, kept, capacity)
+        if index == 0 and (num_stacked := self._num_stacked(keys, values, nbytes)):
+            self._make_room(self, self.num_equal * nbytes)
+            return self._reserve_stacks(keys, kept, capacity, num_stacked)
         self._make_room(self, nbytes)
         grown = (_grown(keys, self.num_rows, capacity), _grown(values, self.num_rows, capacity))
         if layer is not None:
@@ -180,25 +185,63 @@ class Buffer:
                 new[:, :, :kept] = old[:, :, :kept]
         self._layers[index] = grown
         self.nbytes += sum(tensor.nbytes for tensor in grown) - sum(tensor.nbytes for tensor in layer or ())
-        self.whole = None
+        self.stacks = []
         return grown
 
-    def _is_whole(self, keys: torch.Tensor, values: torch.Tensor, nbytes: int) -> bool:
-        """Return whether a new tensor may be that of all layers, where one of them has `nbytes` bytes."""
-        is_new = self.whole is not None or not any(self._layers)
+    def _num_stacked(self, keys: torch.Tensor, values: torch.Tensor, nbytes: int) -> int:
+        """Return how many layers the new stacks have, where one layer has `nbytes` bytes; 0 if layers have tensors of their own."""
+        is_new = bool(self.stacks) or not any(self._layers)
         is_equal = keys.shape == values.shape and keys.dtype == values.dtype and self.num_exact is None
-        return is_new and is_equal and 0 < self.num_equal * nbytes <= _LARGEST_WHOLE
+        if not (is_new and is_equal and self.num_equal):
+            return 0
+        if keys.device.type == "cpu":
+            return self.num_equal if self.num_equal * nbytes <= _LARGEST_STACK else 0
+        return max(1, min(self.num_equal, _LARGEST_DEVICE_STACK // nbytes))
 
-    def _reserve_whole(self, like: torch.Tensor, kept: int, capacity: int) -> Layer:
-        old, shape = self.whole, (2 * self.num_equal, self.num_rows, like.shape[1], capacity, like.shape[3])
-        self._make_room(self, math.prod(shape) * like.element_size())
-        self.whole = like.new_empty(shape)
-        if old is not None:
-            self.whole[..., :kept, :] = old[..., :kept, :]
-        self.nbytes += self.whole.nbytes - (0 if old is None else old.nbytes)
-        tensors = self.whole.unbind()
-        self._layers = list(zip(tensors[::2], tensors[1::2], strict=True))
+    def _reserve_stacks(self, like: torch.Tensor, kept: int, capacity: int, num_stacked: int) -> Layer:
+        """Put the layers into stacks of `num_stacked` layers, one stack after the other, so that little memory is taken twice."""
+        old = self.stacks
+        done: list[torch.Tensor] = []
+        for first in range(0, self.num_equal, num_stacked):
+            count = min(num_stacked, self.num_equal - first)
+            stack = like.new_empty((2 * count, self.num_rows, like.shape[1], capacity, like.shape[3]))
+            if old:
+                for new, before in matching([stack], _planes(old, 0, 2 * count)):
+                    new[..., :kept, :] = before[..., :kept, :]
+                old = _planes(old, 2 * count)
+            done.append(stack)
+            self.stacks = [*done, *old]
+            tensors = [*chain.from_iterable(stack.unbind() for stack in self.stacks)]
+            self._layers = list(zip(tensors[::2], tensors[1::2], strict=True))
+            # A part of a stack keeps all of it: it counts as the layers that are left in it.
+            self.nbytes = sum(stack.nbytes for stack in self.stacks)
         return tensors[0], tensors[1]
+
+
+def matching(
+    first: Sequence[torch.Tensor], second: Sequence[torch.Tensor]
+) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield views of two sequences of stacks in which each pair has the same layers: as many of these as are in one stack of both."""
+    if len(first) == len(second) == 1:  # as on a CPU, where slices would cost as much as a small copy
+        yield first[0], second[0]
+        return
+    stacks, others = list(first), list(second)
+    while stacks and others:
+        count = min(len(stacks[0]), len(others[0]))
+        yield stacks[0][:count], others[0][:count]
+        stacks, others = _planes(stacks, count), _planes(others, count)
+
+
+def _planes(stacks: Sequence[torch.Tensor], start: int, stop: int | None = None) -> list[torch.Tensor]:
+    """Return stacks with the keys and values from one index to another of all that are in `stacks`, as views."""
+    found: list[torch.Tensor] = []
+    for stack in stacks:
+        part = stack[max(start, 0) : None if stop is None else max(stop, 0)]
+        if len(part):
+            found.append(part)
+        start -= len(stack)
+        stop = None if stop is None else stop - len(stack)
+    return found
 
 
 def _column_bytes(tensor: torch.Tensor) -> int:

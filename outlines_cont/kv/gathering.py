@@ -1,18 +1,20 @@
-"""`gather`: copies the keys and values of rows, each in several parts, into one new `Buffer`. Where a buffer has one tensor for all layers,
-a copy takes one operator for each part, and on an accelerator two for all parts of a buffer; the plain way is one for each part and layer.
+"""`gather`: copies the keys and values of rows, each in several parts, into one new `Buffer`. The plain way takes one operator for each
+part and layer. On a CPU a buffer with a stack of all layers takes one for each part; on a GPU a stack takes two for all parts together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import groupby
+from itertools import compress, groupby
+from operator import not_
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from outlines_cont.device import upload
 from outlines_cont.interfaces import BufferStore
-from outlines_cont.kv.buffer import Buffer
+from outlines_cont.kv.buffer import Buffer, matching
 from outlines_cont.kv.row import KVPart
 
 Tail = tuple[Buffer, list[NDArray[np.int64]]]
@@ -47,13 +49,7 @@ def select(store: BufferStore, source: Buffer, rows: Sequence[int], start: int, 
     """
     buffer = Buffer(store.reserve, len(rows), source.epoch)
     buffer.allocate(source, stop - start)
-    pairs = [
-        pair
-        for i in range(buffer.num_layers)
-        for pair in zip(source.layer(i) or (), buffer.layer(i) or (), strict=True)
-    ]
-    if source.whole is not None and buffer.whole is not None:
-        pairs = [(source.whole, buffer.whole)]
+    pairs = [*matching(_stacks(source), _stacks(buffer))]
     for _, run in groupby(enumerate(rows), lambda pair: pair[1] - pair[0]):
         (first, old), *others = run
         count = len(others) + 1
@@ -63,22 +59,30 @@ def select(store: BufferStore, source: Buffer, rows: Sequence[int], start: int, 
     return buffer
 
 
+def _stacks(buffer: Buffer) -> list[torch.Tensor]:
+    """Return the tensors of a buffer as stacks; without stacks, of one tensor each."""
+    if buffer.stacks:
+        return buffer.stacks
+    return [tensor[None] for index in range(buffer.num_layers) for tensor in buffer.layer(index) or ()]
+
+
 def _fill(buffer: Buffer, moves: Sequence[_Move], spare: Sequence[int]) -> None:
     """Copy parts to a buffer that is allocated, and clear the first `spare` columns of each row."""
     # Memory that was never written may contain NaN, and NaN times a weight of zero is NaN.
-    if buffer.whole is None:
+    is_on_cpu = buffer.device is None or buffer.device.type == "cpu"
+    if is_on_cpu and not buffer.stacks:
         for row, stop in enumerate(spare):
-            for index in range(buffer.num_layers):
-                for tensor in buffer.layer(index) or ():
-                    tensor[row, :, :stop] = 0
-        copy_by_layer(buffer, moves)
+            for tensor in _stacks(buffer):
+                tensor[:, row, :, :stop] = 0
+    elif any(spare):
+        for stack in _stacks(buffer):
+            stack[:, :, :, : max(spare)].zero_()
+    if not is_on_cpu:
+        copy_at_once(buffer, moves)
         return
-    if any(spare):
-        buffer.whole[:, :, :, : max(spare)].zero_()
-    others = [move for move in moves if move[0].buffer.whole is None]
-    copy_by_layer(buffer, others)
-    copy = copy_by_part if buffer.whole.device.type == "cpu" else copy_at_once
-    copy(buffer, [move for move in moves if move[0].buffer.whole is not None])
+    is_stacked = [bool(buffer.stacks and part.buffer.stacks) for part, _, _ in moves]
+    copy_by_part(buffer, compress(moves, is_stacked))
+    copy_by_layer(buffer, compress(moves, map(not_, is_stacked)))
 
 
 def copy_by_layer(buffer: Buffer, moves: Iterable[_Move]) -> None:
@@ -93,22 +97,21 @@ def copy_by_layer(buffer: Buffer, moves: Iterable[_Move]) -> None:
 
 
 def copy_by_part(buffer: Buffer, moves: Iterable[_Move]) -> None:
-    """The same for buffers with one tensor for all layers, all layers of a part together: 2 to 8 times as fast on a CPU."""
-    assert buffer.whole is not None
+    """The same for buffers with stacks, all layers of a part together: 2 to 8 times as fast on a CPU."""
     for part, row, column in moves:
-        assert part.buffer.whole is not None
-        buffer.whole[:, row, :, column : column + len(part)] = part.read(part.buffer.whole, part.index())
+        for new, old in matching(buffer.stacks, part.buffer.stacks):
+            new[:, row, :, column : column + len(part)] = part.read(old, part.index())
 
 
 def copy_at_once(buffer: Buffer, moves: Iterable[_Move]) -> None:
-    """The same, all parts of a buffer together: two operators, where copies take less time than their launches."""
-    assert buffer.whole is not None
+    """The same for all buffers, all parts of a buffer together: two operators for a stack, where copies take less time than launches."""
     by_source: dict[Buffer, list[NDArray[np.int64]]] = {}
     for part, row, column in moves:
         size = len(part)
         places = np.stack([np.full(size, row), np.arange(column, column + size), np.full(size, part.row), part.columns])
         by_source.setdefault(part.buffer, []).append(places)
     for source, found in by_source.items():
-        assert source.whole is not None
-        rows, columns, old_rows, old_columns = upload(np.concatenate(found, axis=1), buffer.whole.device)
-        buffer.whole[:, rows, :, columns] = source.whole[:, old_rows, :, old_columns]
+        moved = upload(np.concatenate(found, axis=1), _stacks(buffer)[0].device)
+        for new, old in matching(_stacks(buffer), _stacks(source)):
+            rows, columns, old_rows, old_columns = moved.to(new.device)  # layers may be on several
+            new[:, rows, :, columns] = old[:, old_rows, :, old_columns]

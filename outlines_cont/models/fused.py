@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from outlines_cont.device import upload
-from outlines_cont.kv.attention import additive_mask, prefix_attention
+from outlines_cont.kv.attention import additive_mask, causal_mask, fits_flash, prefix_attention
 from outlines_cont.kv.growing import Tails
 from outlines_cont.models.decoder_family import Decoder, DecoderLayer, Norm, NotFused, read_decoder
 from outlines_cont.models.joined import WeightsWatch
@@ -142,6 +142,9 @@ class FusedDecoder:
         if decoder.positions is not None:
             x = x + functional.embedding(positions, decoder.positions)
         turns = {name: self._turn(name, positions, tails.num_columns + shape[1]) for name in self._ropes}
+        is_behind = tails.is_ours and shape[1] > 1 and tails.num_columns > 0
+        if is_behind and mask is None and not fits_flash(x.dtype, decoder.size, decoder.size):
+            mask = causal_mask(shape[1], tails.length + shape[1], x.dtype, x.device)  # once for all layers
         sights = {window: _sight(mask, input_ids, tails, window, x.dtype) for window in self._windows}
         space = self._space_of(x, shape, turns, is_ours=tails.is_ours)
         tails.begin(len(decoder.layers), space.heads.pair[0])

@@ -34,7 +34,7 @@ from outlines_cont.device import upload
 from outlines_cont.engine.prefill import EngineModel
 from outlines_cont.errors import NotPicklable, OptionError, UnsupportedModel
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
-from outlines_cont.kv.attention import prefix_attention_of
+from outlines_cont.kv.attention import causal_mask, prefix_attention_of
 from outlines_cont.kv.growing import GrowingCache
 from outlines_cont.kv.prefix_cache import PrefixCache
 from outlines_cont.kv.store import KVStore
@@ -276,13 +276,39 @@ class HuggingFaceModel(EngineModel):
         """Feed ids on top of `cache` and return (R, len(columns), V) logits. See `LanguageModel.forward`."""
         if self.deterministic and isinstance(cache, GrowingCache):
             self._check_deterministic()  # weights or modules may have changed since
-        is_fused = isinstance(cache, GrowingCache) and bool(self._fused_now())
-        run = self._fused_forward if is_fused else self._plain_forward
+        if isinstance(cache, GrowingCache) and self._is_watched_late:
+            run = self._launched
+        else:
+            is_fused = isinstance(cache, GrowingCache) and bool(self._fused_now())
+            run = self._fused_forward if is_fused else self._plain_forward
         is_watched = spin_watch.is_on and torch.get_num_threads() > 1 and self.device.type == "cpu"
         with _no_context if torch.is_inference_mode_enabled() else torch.inference_mode():
             with spin_watch.timed() if is_watched else _no_context:
                 logits = run(input_ids, attention_mask, position_ids, cache, columns)
             return logits if logits.dtype == torch.float64 else logits.float()
+
+    @property
+    def _is_watched_late(self) -> bool:
+        """Whether our own forward is launched before it is known if it still may run: its device computes while the host finds out."""
+        known: Finding | None = self.__dict__.get("_verified")
+        return self.device.type == "cuda" and known is not None and bool(known)
+
+    def _launched(
+        self, input_ids: Any, attention_mask: Any, position_ids: Any, cache: Any, columns: Sequence[int]
+    ) -> torch.Tensor:
+        """Launch our own forward; if the network has changed since the last one, that of transformers writes the same columns again."""
+        assert self._fused is not None
+        given = input_ids, attention_mask, position_ids, cache, columns
+        logits: torch.Tensor | None = None
+        try:
+            logits = self._fused_forward(*given)
+        except RuntimeError:  # of weights that are on another device now, for example
+            if self._fused.change() is None:
+                raise
+        if logits is not None and self._fused.change() is None:
+            return logits
+        cache.tails.were_read()  # ends our forward
+        return self._plain_forward(*given)
 
     def _fused_forward(
         self, input_ids: Any, attention_mask: Any, position_ids: Any, cache: Any, columns: Sequence[int]
@@ -301,6 +327,9 @@ class HuggingFaceModel(EngineModel):
         if "logits_to_keep" in self._takes:
             options["logits_to_keep"] = 1 if last else upload(np.array(columns), input_ids.device)
         is_ours = isinstance(cache, GrowingCache) and cache.tails.is_ours
+        if is_ours and attention_mask is None and (width := input_ids.shape[1]) > 1 and cache.tails.num_columns:
+            mask = causal_mask(width, cache.tails.length + width, self.dtype, input_ids.device)
+            options |= {"attention_mask": mask} if "attention_mask" in self._takes else {}
         with prefix_attention_of(self.hugging_face.config) if is_ours else _no_context:
             logits: torch.Tensor = self.hugging_face(input_ids=input_ids, use_cache=True, **options).logits
         return logits if "logits_to_keep" in self._takes else logits[:, list(columns)]

@@ -16,14 +16,19 @@ from benchmarks.device_proxy import CASES, Proxy
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The figures of all cases, in a process of their own: what a model is found capable of is kept by the process."""
-    file = tmp_path_factory.mktemp("proxy") / "figures.json"
-    command = [sys.executable, "-m", "benchmarks.device_proxy", "--depths", "2", "4", "--json", file]
+def _measured(folder: Path, *options: str) -> dict[str, Any]:
+    """The figures of cases, in a process of their own: what a model is found capable of is kept by the process."""
+    file = folder / "figures.json"
+    command = [sys.executable, "-m", "benchmarks.device_proxy", *options, "--json", file]
     subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
     found: dict[str, Any] = json.loads(file.read_text())
     return found
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The figures of all cases."""
+    return _measured(tmp_path_factory.mktemp("proxy"), "--depths", "2", "4")
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -36,6 +41,13 @@ def test_a_step_asks_no_more_of_the_device_than_its_limits(measured: dict[str, A
 def test_the_operators_outside_of_the_forward_do_not_grow_with_the_layers(measured: dict[str, Any], name: str) -> None:
     shallow, deep = measured[name]["outside_at"].values()
     assert shallow == deep
+
+
+def test_the_limits_hold_where_layers_are_in_several_tensors(tmp_path: Path) -> None:
+    (found,) = _measured(tmp_path, "--depths", "4", "--rows", "64", "--case", "slices").values()
+    limits = {key: most for key, most in CASES["slices"].limits.items() if key != "per_layer"}
+    assert {key: found["figures"][key] for key, most in limits.items() if found["figures"][key] > most} == {}
+    assert found["names"]["index"] > 1, "so that keys and values were in several tensors"
 
 
 def test_the_proxy_computes_what_the_host_does_and_counts_operators() -> None:

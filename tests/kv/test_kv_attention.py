@@ -77,9 +77,8 @@ def test_the_kernels_that_are_chosen_for_cuda_attend_as_the_plain_form(
     rows: int, key_heads: int, groups: int, queries: int, before: int, is_half: bool, is_masked: bool, seed: int
 ) -> None:
     generator = torch.Generator().manual_seed(seed)
-    heads, is_causal = key_heads * groups, not is_masked and queries > 1
-    before = 0 if is_causal else before  # without a mask several queries are the first
-    count = before + queries
+    heads = key_heads * groups
+    count = before + queries  # without a mask the queries are the last tokens
     shapes = ((rows, heads, queries, 16), (rows, key_heads, count, 16), (rows, key_heads, count, 16))
     dtype = torch.bfloat16 if is_half else torch.float32
     query, keys, values = (torch.randn(shape, generator=generator).to(dtype) for shape in shapes)

@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from numpy.typing import NDArray
 
 from outlines_cont.errors import KVBudgetError
-from outlines_cont.kv.batch import KVBatch, _visible
+from outlines_cont.kv.batch import KVBatch, _visible, _with_itself
 from outlines_cont.kv.row import RowKV
 from outlines_cont.kv.share import Sharing
 from outlines_cont.kv.store import KVStore
@@ -98,7 +98,9 @@ def test_rows_cut_forked_stacked_and_continued_have_the_logits_of_a_fresh_run(
 def test_a_query_sees_itself_and_the_tokens_before_it(seen: NDArray[np.bool_], width: int) -> None:
     rows, columns = seen.shape
     width = min(width, columns)
-    found = _visible(seen, width, torch.device("cpu"))
+    before = seen.copy()
+    found = _visible(torch.from_numpy(_with_itself(seen) if width == 1 else seen), width)
+    assert (seen == before).all()
     assert found.shape == (rows, 1, width, columns)
     for row in range(rows):
         for query in range(width):

@@ -19,6 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from benchmarks.device_proxy import Proxy
 from outlines_cont import continuous, generate, models
 from outlines_cont.errors import OptionError
 from outlines_cont.kv import attention
@@ -26,7 +27,8 @@ from outlines_cont.kv.batch import KVBatch
 from outlines_cont.kv.share import Sharing
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.models.decoder_family import FAMILIES
-from outlines_cont.models.joined import are_adjacent
+from outlines_cont.models.fused import fused_decoder
+from outlines_cont.models.joined import WeightsWatch, are_adjacent
 from tests.fakes import VOCAB_SIZE, FakeTokenizer
 
 _SIZES: dict[str, Any] = {
@@ -474,3 +476,85 @@ def test_rounding_alone_never_turns_our_own_forward_off(num_layers: int, dtype: 
             network = transformers.AutoModelForCausalLM.from_config(config).to(dtype).eval()
         model = _opened(network)
         assert model.capabilities.fused, model.capabilities.fused.why
+
+
+def _on_a_device(proxy: Proxy, dtype: torch.dtype) -> HuggingFaceModel:
+    """A model whose memory is said to be on a CUDA device."""
+    network = proxy.place(random_network("llama").to(dtype))
+    fused_decoder(network)  # which gives the weights other storages
+    return models.from_transformers(proxy.place(network), FakeTokenizer(), prefix_cache_bytes=0)
+
+
+@torch.inference_mode()
+def _steps(model: HuggingFaceModel, change: Callable[[], object] = lambda: None) -> torch.Tensor:
+    """The logits of two forked rows that are fed a chunk and single tokens, before and after a change."""
+    batch, found = KVBatch(model, [None], sharing=Sharing(1, 1)), []
+    batch.feed([[5, 6, 7, 8, 9]], [[4]])
+    batch.feed([[10, 11, 12]], [[2]])
+    batch.keep([0, 0])
+    for index, chunks in enumerate([[[13, 14], [15, 16]], [[17, 18, 19], [20, 21, 22]], [[23], [24]], [[25], [26]]]):
+        if index == 2:
+            change()
+        found.append(batch.feed(chunks, [[0]] * 2).logits[:, 0])
+    return torch.stack(found)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_chunks_behind_cached_tokens_have_on_a_device_the_logits_of_the_cpu(dtype: torch.dtype) -> None:
+    wanted = _steps(models.from_transformers(random_network("llama").double(), FakeTokenizer(), prefix_cache_bytes=0))
+    with Proxy() as proxy:
+        model = _on_a_device(proxy, dtype)
+        assert (bool(model.capabilities.fused), model.can_branch) == (True, True)
+        found = _steps(model).cpu()
+    spread = float(wanted.std())
+    assert float((found.double() - wanted).abs().max()) < (0.2 if dtype == torch.bfloat16 else 1e-4) * spread
+
+
+def test_on_a_device_the_network_is_looked_at_after_the_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Proxy() as proxy:
+        model = _on_a_device(proxy, torch.float32)
+        batch = KVBatch(model, [None])
+        with torch.inference_mode():
+            batch.feed([[5, 6, 7]], [[2]])
+        launched: list[bool] = []
+        look = WeightsWatch.change
+
+        def looking(watch: WeightsWatch) -> str | None:
+            launched.append(proxy.steps[-1].outside > 0)
+            return look(watch)
+
+        monkeypatch.setattr(WeightsWatch, "change", looking)
+        for _ in range(2):
+            proxy.restart()
+            with torch.inference_mode():
+                batch.feed_next([8])
+    assert launched == [True, True]
+
+
+def test_a_network_that_changes_between_steps_on_a_device_is_run_by_transformers_from_that_step_on() -> None:
+    with Proxy() as proxy:
+        model = _on_a_device(proxy, torch.float32)
+        unchanged = _steps(model).cpu()
+        layer = model.hugging_face.model.layers[1].mlp
+
+        def double(module: Any, given: Any, found: torch.Tensor) -> torch.Tensor:
+            return found * 2
+
+        hooks: list[Any] = []
+        found = _steps(model, lambda: hooks.append(layer.register_forward_hook(double))).cpu()
+        wanted = _plain_steps(model)
+        hooks[0].remove()
+    assert torch.equal(found[:2], unchanged[:2])
+    assert float((found[2:] - unchanged[2:]).abs().max()) > 0.1
+    torch.testing.assert_close(found[2], wanted, rtol=0, atol=1e-4)
+
+
+@torch.inference_mode()
+def _plain_steps(model: HuggingFaceModel) -> torch.Tensor:
+    """The logits of the first step after the change of `_steps`, where the network is changed already, of whole rows without a cache.
+
+    The hook changes what the last layer adds, so keys and values are those of the unchanged network.
+    """
+    rows = [[5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 17, 18, 19, 23], [5, 6, 7, 8, 9, 10, 11, 12, 15, 16, 20, 21, 22, 24]]
+    batch = KVBatch(model, [None] * 2)
+    return batch.feed(rows, [[13]] * 2).logits[:, 0].cpu()
