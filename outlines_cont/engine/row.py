@@ -41,6 +41,7 @@ from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.policy_states import PolicyStates
 from outlines_cont.policies.slow_work import SlowWork, TooLong, bounded
 from outlines_cont.sampling.kernels import TokenCounts
+from outlines_cont.state.image_span import keyed
 from outlines_cont.state.row import FORCED, GENERATED, HEALED, WRITTEN, StateRow, WrittenPiece
 from outlines_cont.user_code import user_code_error
 
@@ -137,6 +138,8 @@ class Row(FedSequence):
         self.begin(piece, **given)
         if source.pinned > min(self.tokens.num_common, self.cached):
             self.guarded(source.check_pinned, min(self.tokens.num_common, self.cached), "its last tokens are removed")
+        if source.images:
+            self.guarded(source.check_images)
 
     def go_on(self, source: StateRow, piece: Piece, **given: Any) -> None:
         """Begin another piece where the last has ended, as a new row of `source` would, which has the tokens of this row and may have more.
@@ -451,6 +454,12 @@ class Row(FedSequence):
     def num_reusable(self) -> int:
         """How many of the first tokens other rows may have fed: all before the first after which the row needs logits."""
         return min([self.length - 1, *(index - 1 for index in self.tokens.unscored[:1])])
+
+    @property
+    def key_ids(self) -> list[int]:
+        """The ids as a key of keys and values: those of images stand for their pixels. Not to be changed."""
+        images = self.source.images
+        return keyed(images, self.tokens.ids) if images else self.tokens.ids
 
     @property
     def source_cached(self) -> int:

@@ -1,0 +1,188 @@
+"""Tiny random networks of images and texts, with the processors of their families, made of configs and of the tokenizer of the bundled model."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+import transformers as T
+from numpy.typing import NDArray
+
+from outlines_cont import models
+
+_NAMES = ("<image>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<start_of_image>", "<end_of_image>", "[IMG]", "[IMG_BREAK]", "[IMG_END]")
+_MORE = ("<fake_token_around_image>", "<global-img>", "<img>", "</img>", "<IMG_CONTEXT>", "<|video_pad|>", "<image_soft_token>", "<end_of_utterance>")
+
+
+@cache
+def _tokenizer() -> Any:
+    tokenizer = copy.deepcopy(models.tiny().tokenizer.hugging_face)
+    tokenizer.add_special_tokens({"additional_special_tokens": [*_NAMES, *_MORE]})
+    return tokenizer
+
+
+def _ids(*names: str) -> list[int]:
+    return [_tokenizer().convert_tokens_to_ids(name) for name in names]
+
+
+def _text(**changes: Any) -> dict[str, Any]:
+    end = _tokenizer().eos_token_id
+    return {
+        **{"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4},
+        **{"num_key_value_heads": 2, "head_dim": 8, "vocab_size": len(_tokenizer()), "max_position_embeddings": 512},
+        **{"bos_token_id": 0, "eos_token_id": end, "pad_token_id": end},
+        **changes,
+    }
+
+
+_VISION = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 16}
+_QWEN = {"hidden_size": 16, "depth": 2, "num_heads": 2, "patch_size": 4, "spatial_merge_size": 2, "temporal_patch_size": 2, "out_hidden_size": 32}
+_ROPE = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 10000.0}
+
+
+def _llava() -> tuple[Any, Any]:
+    (image,) = _ids("<image>")
+    config = T.LlavaConfig(
+        text_config=T.LlamaConfig(**_text()),
+        vision_config=T.CLIPVisionConfig(**_VISION, patch_size=8, projection_dim=16),
+        image_token_id=image,
+    )
+    pixels = T.CLIPImageProcessorPil(size={"shortest_edge": 16}, crop_size={"height": 16, "width": 16})
+    tokens = {"patch_size": 8, "vision_feature_select_strategy": "default", "image_token": "<image>", "num_additional_image_tokens": 1}
+    return T.LlavaForConditionalGeneration(config), T.LlavaProcessor(pixels, _tokenizer(), **tokens)
+
+
+def _idefics3() -> tuple[Any, Any]:
+    (image,) = _ids("<image>")
+    config = T.Idefics3Config(
+        text_config=T.LlamaConfig(**_text()).to_dict(),
+        vision_config={**_VISION, "patch_size": 4},
+        image_token_id=image,
+        scale_factor=2,
+        pad_token_id=_tokenizer().eos_token_id,
+    )
+    sizes = {"size": {"longest_edge": 32}, "max_image_size": {"longest_edge": 16}, "do_image_splitting": True}
+    return T.Idefics3ForConditionalGeneration(config), T.Idefics3Processor(
+        T.Idefics3ImageProcessorPil(**sizes), _tokenizer(), image_seq_len=4
+    )
+
+
+def _gemma3() -> tuple[Any, Any]:
+    (soft,) = _ids("<image_soft_token>")
+    kinds = ["sliding_attention", "full_attention"]
+    config = T.Gemma3Config(
+        text_config=_text(sliding_window=9, layer_types=kinds),
+        vision_config={**_VISION, "patch_size": 4},
+        image_token_id=soft,
+        mm_tokens_per_image=4,
+    )
+    tokenizer = copy.deepcopy(_tokenizer())
+    named = {"boi_token": "<start_of_image>", "eoi_token": "<end_of_image>", "image_token": "<image_soft_token>"}
+    for name, text in named.items():
+        setattr(tokenizer, name, text)
+        setattr(tokenizer, f"{name}_id", tokenizer.convert_tokens_to_ids(text))
+    pixels = T.Gemma3ImageProcessorPil(size={"height": 16, "width": 16})
+    return T.Gemma3ForConditionalGeneration(config), T.Gemma3Processor(pixels, tokenizer, image_seq_length=4)
+
+
+def _mistral3() -> tuple[Any, Any]:
+    (image,) = _ids("[IMG]")
+    vision = {**_VISION, "patch_size": 4, "head_dim": 8}
+    config = T.Mistral3Config(
+        text_config=T.MistralConfig(**_text(sliding_window=None)),
+        vision_config=T.PixtralVisionConfig(**vision),
+        image_token_id=image,
+        spatial_merge_size=2,
+    )
+    pixels = T.PixtralImageProcessorPil(size={"longest_edge": 24}, patch_size={"height": 4, "width": 4})
+    return T.Mistral3ForConditionalGeneration(config), T.PixtralProcessor(
+        pixels, _tokenizer(), patch_size=4, spatial_merge_size=2
+    )
+
+
+def _internvl() -> tuple[Any, Any]:
+    (image,) = _ids("<IMG_CONTEXT>")
+    vision = {**_VISION, "image_size": [16, 16], "patch_size": [4, 4]}
+    config = T.InternVLConfig(
+        text_config=T.Qwen2Config(**_text()),
+        vision_config=T.InternVLVisionConfig(**vision),
+        image_token_id=image,
+        downsample_ratio=0.5,
+    )
+    tokenizer = copy.deepcopy(_tokenizer())
+    named = {"start_image_token": "<img>", "end_image_token": "</img>", "context_image_token": "<IMG_CONTEXT>", "video_token": "<|video_pad|>"}
+    for name, text in named.items():
+        setattr(tokenizer, name, text)
+        setattr(tokenizer, f"{name}_id", tokenizer.convert_tokens_to_ids(text))
+    pixels = T.GotOcr2ImageProcessorPil(size={"height": 16, "width": 16}, crop_to_patches=True, min_patches=1, max_patches=2)
+    return T.InternVLForConditionalGeneration(config), T.InternVLProcessor(pixels, tokenizer, None, image_seq_length=4)
+
+
+class QwenProcessor:
+    """The part of the processor of Qwen-VL that needs no torchvision, as that of videos does."""
+
+    image_token = "<|image_pad|>"
+
+    def __init__(self) -> None:
+        self.tokenizer = _tokenizer()
+        self.image_processor = T.Qwen2VLImageProcessorPil(patch_size=4, merge_size=2, size={"shortest_edge": 64, "longest_edge": 1600})
+
+    def __call__(self, text: list[str], images: list[Any], **options: Any) -> dict[str, Any]:
+        made = self.image_processor(images, return_tensors="pt")
+        count = int(made["image_grid_thw"].prod()) // 4
+        whole = text[0].replace(self.image_token, self.image_token * count)
+        return {"input_ids": torch.tensor([self.tokenizer(whole, add_special_tokens=False)["input_ids"]]), **made}
+
+
+def _qwen(kind: str) -> tuple[Any, Any]:
+    image, start, end = _ids("<|image_pad|>", "<|vision_start|>", "<|vision_end|>")
+    ids = {"image_token_id": image, "vision_start_token_id": start, "vision_end_token_id": end, "video_token_id": _ids("<|video_pad|>")[0]}
+    if kind == "qwen2_vl":
+        vision = {"embed_dim": 16, "depth": 2, "num_heads": 2, "patch_size": 4, "spatial_merge_size": 2, "temporal_patch_size": 2, "hidden_size": 32}
+        config = T.Qwen2VLConfig(text_config=_text(rope_parameters=_ROPE), vision_config=vision, **ids)
+        return T.Qwen2VLForConditionalGeneration(config), QwenProcessor()
+    if kind == "qwen2_5_vl":
+        vision = {**_QWEN, "intermediate_size": 32, "window_size": 16, "fullatt_block_indexes": [1]}
+        config = T.Qwen2_5_VLConfig(text_config=_text(rope_parameters=_ROPE), vision_config=vision, **ids)
+        return T.Qwen2_5_VLForConditionalGeneration(config), QwenProcessor()
+    vision = {**_QWEN, "intermediate_size": 32, "num_position_embeddings": 16, "deepstack_visual_indexes": [0]}
+    config = T.Qwen3VLConfig(text_config=_text(rope_parameters={**_ROPE, "mrope_interleaved": True}), vision_config=vision, **ids)
+    return T.Qwen3VLForConditionalGeneration(config), QwenProcessor()
+
+
+FAMILIES: dict[str, Callable[[], tuple[Any, Any]]] = {
+    "llava": _llava,
+    "idefics3": _idefics3,
+    "gemma3": _gemma3,
+    "mistral3": _mistral3,
+    "internvl": _internvl,
+    "qwen2_vl": lambda: _qwen("qwen2_vl"),
+    "qwen2_5_vl": lambda: _qwen("qwen2_5_vl"),
+    "qwen3_vl": lambda: _qwen("qwen3_vl"),
+}
+
+
+@cache
+def parts(name: str) -> tuple[Any, Any]:
+    """A network of a family with large weights, so that pixels count, and its processor."""
+    torch.manual_seed(0)
+    network, processor = FAMILIES[name]()
+    with torch.no_grad():
+        for weight in network.parameters():
+            if weight.dim() > 1:
+                weight.mul_(4)
+    return network.eval(), processor
+
+
+@cache
+def image_model(name: str = "llava") -> Any:
+    return models.from_transformers(*parts(name))
+
+
+def picture(seed: int = 0, size: tuple[int, int] = (20, 28)) -> NDArray[np.uint8]:
+    """An array of random pixels."""
+    return np.random.default_rng(seed).integers(0, 256, (*size, 3), dtype=np.uint8)
