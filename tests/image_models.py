@@ -98,9 +98,9 @@ def _mistral3() -> tuple[Any, Any]:
         image_token_id=image,
         spatial_merge_size=2,
     )
-    pixels = T.PixtralImageProcessorPil(size={"longest_edge": 24}, patch_size={"height": 4, "width": 4})
-    return T.Mistral3ForConditionalGeneration(config), T.PixtralProcessor(
-        pixels, _tokenizer(), patch_size=4, spatial_merge_size=2
+    pixels = T.PixtralImageProcessorPil(size={"longest_edge": 24}, patch_size={"height": 8, "width": 8})
+    return T.Mistral3ForConditionalGeneration(config), PlainProcessor(
+        pixels, "[IMG]", lambda made: int(made["image_sizes"].prod()) // 64, ("", "[IMG_END]")
     )
 
 
@@ -113,29 +113,33 @@ def _internvl() -> tuple[Any, Any]:
         image_token_id=image,
         downsample_ratio=0.5,
     )
-    tokenizer = copy.deepcopy(_tokenizer())
-    named = {"start_image_token": "<img>", "end_image_token": "</img>", "context_image_token": "<IMG_CONTEXT>", "video_token": "<|video_pad|>"}
-    for name, text in named.items():
-        setattr(tokenizer, name, text)
-        setattr(tokenizer, f"{name}_id", tokenizer.convert_tokens_to_ids(text))
     pixels = T.GotOcr2ImageProcessorPil(size={"height": 16, "width": 16}, crop_to_patches=True, min_patches=1, max_patches=2)
-    return T.InternVLForConditionalGeneration(config), T.InternVLProcessor(pixels, tokenizer, None, image_seq_length=4)
+    return T.InternVLForConditionalGeneration(config), PlainProcessor(
+        pixels, "<IMG_CONTEXT>", lambda made: 4 * len(made["pixel_values"]), ("<img>", "</img>")
+    )
 
 
-class QwenProcessor:
-    """The part of the processor of Qwen-VL that needs no torchvision, as that of videos does."""
+class PlainProcessor:
+    """A processor whose own class needs torchvision, as that of videos does: the text of an image, and its pixels.
 
-    image_token = "<|image_pad|>"
+    `count` returns how many tokens an image has, by what the processor of its pixels has made.
+    """
 
-    def __init__(self) -> None:
-        self.tokenizer = _tokenizer()
-        self.image_processor = T.Qwen2VLImageProcessorPil(patch_size=4, merge_size=2, size={"shortest_edge": 64, "longest_edge": 1600})
+    def __init__(self, image_processor: Any, image_token: str, count: Callable[[Any], int], around: tuple[str, str] = ("", "")) -> None:
+        self.tokenizer, self.image_processor, self.image_token = _tokenizer(), image_processor, image_token
+        self._count, self._around = count, around
 
     def __call__(self, text: list[str], images: list[Any], **options: Any) -> dict[str, Any]:
         made = self.image_processor(images, return_tensors="pt")
-        count = int(made["image_grid_thw"].prod()) // 4
-        whole = text[0].replace(self.image_token, self.image_token * count)
+        left, right = self._around
+        whole = text[0].replace(self.image_token, left + self.image_token * self._count(made) + right)
         return {"input_ids": torch.tensor([self.tokenizer(whole, add_special_tokens=False)["input_ids"]]), **made}
+
+
+def _qwen_processor() -> PlainProcessor:
+    sizes = {"shortest_edge": 64, "longest_edge": 1600}
+    pixels = T.Qwen2VLImageProcessorPil(patch_size=4, merge_size=2, size=sizes)
+    return PlainProcessor(pixels, "<|image_pad|>", lambda made: int(made["image_grid_thw"].prod()) // 4)
 
 
 def _qwen(kind: str) -> tuple[Any, Any]:
@@ -144,19 +148,25 @@ def _qwen(kind: str) -> tuple[Any, Any]:
     if kind == "qwen2_vl":
         vision = {"embed_dim": 16, "depth": 2, "num_heads": 2, "patch_size": 4, "spatial_merge_size": 2, "temporal_patch_size": 2, "hidden_size": 32}
         config = T.Qwen2VLConfig(text_config=_text(rope_parameters=_ROPE), vision_config=vision, **ids)
-        return T.Qwen2VLForConditionalGeneration(config), QwenProcessor()
+        return T.Qwen2VLForConditionalGeneration(config), _qwen_processor()
     if kind == "qwen2_5_vl":
         vision = {**_QWEN, "intermediate_size": 32, "window_size": 16, "fullatt_block_indexes": [1]}
         config = T.Qwen2_5_VLConfig(text_config=_text(rope_parameters=_ROPE), vision_config=vision, **ids)
-        return T.Qwen2_5_VLForConditionalGeneration(config), QwenProcessor()
+        return T.Qwen2_5_VLForConditionalGeneration(config), _qwen_processor()
     vision = {**_QWEN, "intermediate_size": 32, "num_position_embeddings": 16, "deepstack_visual_indexes": [0]}
     config = T.Qwen3VLConfig(text_config=_text(rope_parameters={**_ROPE, "mrope_interleaved": True}), vision_config=vision, **ids)
-    return T.Qwen3VLForConditionalGeneration(config), QwenProcessor()
+    return T.Qwen3VLForConditionalGeneration(config), _qwen_processor()
+
+
+def _smolvlm() -> tuple[Any, Any]:
+    network, processor = _idefics3()
+    return T.SmolVLMForConditionalGeneration(T.SmolVLMConfig(**{**network.config.to_dict(), "model_type": "smolvlm"})), processor
 
 
 FAMILIES: dict[str, Callable[[], tuple[Any, Any]]] = {
     "llava": _llava,
     "idefics3": _idefics3,
+    "smolvlm": _smolvlm,
     "gemma3": _gemma3,
     "mistral3": _mistral3,
     "internvl": _internvl,
