@@ -1,4 +1,4 @@
-"""Tiny random networks of images and texts, with the processors of their families, made of configs and of the tokenizer of the bundled model."""
+"""Tiny random networks of images and texts, with the processors of their families, made of configs and the bundled tokenizer."""
 
 from __future__ import annotations
 
@@ -9,19 +9,22 @@ from typing import Any
 
 import numpy as np
 import torch
-import transformers as T
+import transformers
 from numpy.typing import NDArray
 
 from outlines_cont import models
 
-_NAMES = ("<image>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<start_of_image>", "<end_of_image>", "[IMG]", "[IMG_BREAK]", "[IMG_END]")
-_MORE = ("<fake_token_around_image>", "<global-img>", "<img>", "</img>", "<IMG_CONTEXT>", "<|video_pad|>", "<image_soft_token>", "<end_of_utterance>")
+_NAMES = (
+    *("<image>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>", "<start_of_image>", "<end_of_image>"),
+    *("<image_soft_token>", "[IMG]", "[IMG_END]", "<img>", "</img>", "<IMG_CONTEXT>"),
+    *("<fake_token_around_image>", "<global-img>", "<end_of_utterance>"),
+)
 
 
 @cache
 def _tokenizer() -> Any:
     tokenizer = copy.deepcopy(models.tiny().tokenizer.hugging_face)
-    tokenizer.add_special_tokens({"additional_special_tokens": [*_NAMES, *_MORE]})
+    tokenizer.add_special_tokens({"additional_special_tokens": [*_NAMES]})
     return tokenizer
 
 
@@ -40,41 +43,42 @@ def _text(**changes: Any) -> dict[str, Any]:
 
 
 _VISION = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 16}
-_QWEN = {"hidden_size": 16, "depth": 2, "num_heads": 2, "patch_size": 4, "spatial_merge_size": 2, "temporal_patch_size": 2, "out_hidden_size": 32}
+_GRID = {"depth": 2, "num_heads": 2, "patch_size": 4, "spatial_merge_size": 2, "temporal_patch_size": 2}
+_QWEN = {**_GRID, "hidden_size": 16, "out_hidden_size": 32}
 _ROPE = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 10000.0}
 
 
 def _llava() -> tuple[Any, Any]:
     (image,) = _ids("<image>")
-    config = T.LlavaConfig(
-        text_config=T.LlamaConfig(**_text()),
-        vision_config=T.CLIPVisionConfig(**_VISION, patch_size=8, projection_dim=16),
+    config = transformers.LlavaConfig(
+        text_config=transformers.LlamaConfig(**_text()),
+        vision_config=transformers.CLIPVisionConfig(**_VISION, patch_size=8, projection_dim=16),
         image_token_id=image,
     )
-    pixels = T.CLIPImageProcessorPil(size={"shortest_edge": 16}, crop_size={"height": 16, "width": 16})
+    pixels = transformers.CLIPImageProcessorPil(size={"shortest_edge": 16}, crop_size={"height": 16, "width": 16})
     tokens = {"patch_size": 8, "vision_feature_select_strategy": "default", "image_token": "<image>", "num_additional_image_tokens": 1}
-    return T.LlavaForConditionalGeneration(config), T.LlavaProcessor(pixels, _tokenizer(), **tokens)
+    return transformers.LlavaForConditionalGeneration(config), transformers.LlavaProcessor(pixels, _tokenizer(), **tokens)
 
 
 def _idefics3() -> tuple[Any, Any]:
     (image,) = _ids("<image>")
-    config = T.Idefics3Config(
-        text_config=T.LlamaConfig(**_text()).to_dict(),
+    config = transformers.Idefics3Config(
+        text_config=transformers.LlamaConfig(**_text()).to_dict(),
         vision_config={**_VISION, "patch_size": 4},
         image_token_id=image,
         scale_factor=2,
         pad_token_id=_tokenizer().eos_token_id,
     )
     sizes = {"size": {"longest_edge": 32}, "max_image_size": {"longest_edge": 16}, "do_image_splitting": True}
-    return T.Idefics3ForConditionalGeneration(config), T.Idefics3Processor(
-        T.Idefics3ImageProcessorPil(**sizes), _tokenizer(), image_seq_len=4
+    return transformers.Idefics3ForConditionalGeneration(config), transformers.Idefics3Processor(
+        transformers.Idefics3ImageProcessorPil(**sizes), _tokenizer(), image_seq_len=4
     )
 
 
 def _gemma3() -> tuple[Any, Any]:
     (soft,) = _ids("<image_soft_token>")
     kinds = ["sliding_attention", "full_attention"]
-    config = T.Gemma3Config(
+    config = transformers.Gemma3Config(
         text_config=_text(sliding_window=9, layer_types=kinds),
         vision_config={**_VISION, "patch_size": 4},
         image_token_id=soft,
@@ -85,21 +89,21 @@ def _gemma3() -> tuple[Any, Any]:
     for name, text in named.items():
         setattr(tokenizer, name, text)
         setattr(tokenizer, f"{name}_id", tokenizer.convert_tokens_to_ids(text))
-    pixels = T.Gemma3ImageProcessorPil(size={"height": 16, "width": 16})
-    return T.Gemma3ForConditionalGeneration(config), T.Gemma3Processor(pixels, tokenizer, image_seq_length=4)
+    pixels = transformers.Gemma3ImageProcessorPil(size={"height": 16, "width": 16})
+    return transformers.Gemma3ForConditionalGeneration(config), transformers.Gemma3Processor(pixels, tokenizer, image_seq_length=4)
 
 
 def _mistral3() -> tuple[Any, Any]:
     (image,) = _ids("[IMG]")
     vision = {**_VISION, "patch_size": 4, "head_dim": 8}
-    config = T.Mistral3Config(
-        text_config=T.MistralConfig(**_text(sliding_window=None)),
-        vision_config=T.PixtralVisionConfig(**vision),
+    config = transformers.Mistral3Config(
+        text_config=transformers.MistralConfig(**_text(sliding_window=None)),
+        vision_config=transformers.PixtralVisionConfig(**vision),
         image_token_id=image,
         spatial_merge_size=2,
     )
-    pixels = T.PixtralImageProcessorPil(size={"longest_edge": 24}, patch_size={"height": 8, "width": 8})
-    return T.Mistral3ForConditionalGeneration(config), PlainProcessor(
+    pixels = transformers.PixtralImageProcessorPil(size={"longest_edge": 24}, patch_size={"height": 8, "width": 8})
+    return transformers.Mistral3ForConditionalGeneration(config), PlainProcessor(
         pixels, "[IMG]", lambda made: int(made["image_sizes"].prod()) // 64, ("", "[IMG_END]")
     )
 
@@ -107,14 +111,14 @@ def _mistral3() -> tuple[Any, Any]:
 def _internvl() -> tuple[Any, Any]:
     (image,) = _ids("<IMG_CONTEXT>")
     vision = {**_VISION, "image_size": [16, 16], "patch_size": [4, 4]}
-    config = T.InternVLConfig(
-        text_config=T.Qwen2Config(**_text()),
-        vision_config=T.InternVLVisionConfig(**vision),
+    config = transformers.InternVLConfig(
+        text_config=transformers.Qwen2Config(**_text()),
+        vision_config=transformers.InternVLVisionConfig(**vision),
         image_token_id=image,
         downsample_ratio=0.5,
     )
-    pixels = T.GotOcr2ImageProcessorPil(size={"height": 16, "width": 16}, crop_to_patches=True, min_patches=1, max_patches=2)
-    return T.InternVLForConditionalGeneration(config), PlainProcessor(
+    pixels = transformers.GotOcr2ImageProcessorPil(size={"height": 16, "width": 16}, crop_to_patches=True, min_patches=1, max_patches=2)
+    return transformers.InternVLForConditionalGeneration(config), PlainProcessor(
         pixels, "<IMG_CONTEXT>", lambda made: 4 * len(made["pixel_values"]), ("<img>", "</img>")
     )
 
@@ -138,7 +142,7 @@ class PlainProcessor:
 
 def _qwen_processor() -> PlainProcessor:
     sizes = {"shortest_edge": 64, "longest_edge": 1600}
-    pixels = T.Qwen2VLImageProcessorPil(patch_size=4, merge_size=2, size=sizes)
+    pixels = transformers.Qwen2VLImageProcessorPil(patch_size=4, merge_size=2, size=sizes)
     return PlainProcessor(pixels, "<|image_pad|>", lambda made: int(made["image_grid_thw"].prod()) // 4)
 
 
@@ -146,21 +150,25 @@ def _qwen(kind: str) -> tuple[Any, Any]:
     image, start, end = _ids("<|image_pad|>", "<|vision_start|>", "<|vision_end|>")
     ids = {"image_token_id": image, "vision_start_token_id": start, "vision_end_token_id": end, "video_token_id": _ids("<|video_pad|>")[0]}
     if kind == "qwen2_vl":
-        vision = {"embed_dim": 16, "depth": 2, "num_heads": 2, "patch_size": 4, "spatial_merge_size": 2, "temporal_patch_size": 2, "hidden_size": 32}
-        config = T.Qwen2VLConfig(text_config=_text(rope_parameters=_ROPE), vision_config=vision, **ids)
-        return T.Qwen2VLForConditionalGeneration(config), _qwen_processor()
+        vision = {**_GRID, "embed_dim": 16, "hidden_size": 32}
+        config = transformers.Qwen2VLConfig(text_config=_text(rope_parameters=_ROPE), vision_config=vision, **ids)
+        return transformers.Qwen2VLForConditionalGeneration(config), _qwen_processor()
     if kind == "qwen2_5_vl":
         vision = {**_QWEN, "intermediate_size": 32, "window_size": 16, "fullatt_block_indexes": [1]}
-        config = T.Qwen2_5_VLConfig(text_config=_text(rope_parameters=_ROPE), vision_config=vision, **ids)
-        return T.Qwen2_5_VLForConditionalGeneration(config), _qwen_processor()
+        config = transformers.Qwen2_5_VLConfig(text_config=_text(rope_parameters=_ROPE), vision_config=vision, **ids)
+        return transformers.Qwen2_5_VLForConditionalGeneration(config), _qwen_processor()
     vision = {**_QWEN, "intermediate_size": 32, "num_position_embeddings": 16, "deepstack_visual_indexes": [0]}
-    config = T.Qwen3VLConfig(text_config=_text(rope_parameters={**_ROPE, "mrope_interleaved": True}), vision_config=vision, **ids)
-    return T.Qwen3VLForConditionalGeneration(config), _qwen_processor()
+    config = transformers.Qwen3VLConfig(
+        text_config=_text(rope_parameters={**_ROPE, "mrope_interleaved": True}), vision_config=vision, **ids
+    )
+    return transformers.Qwen3VLForConditionalGeneration(config), _qwen_processor()
 
 
 def _smolvlm() -> tuple[Any, Any]:
     network, processor = _idefics3()
-    return T.SmolVLMForConditionalGeneration(T.SmolVLMConfig(**{**network.config.to_dict(), "model_type": "smolvlm"})), processor
+    return transformers.SmolVLMForConditionalGeneration(
+        transformers.SmolVLMConfig(**{**network.config.to_dict(), "model_type": "smolvlm"})
+    ), processor
 
 
 FAMILIES: dict[str, Callable[[], tuple[Any, Any]]] = {

@@ -14,7 +14,7 @@ from outlines_cont.state.image_span import ImageSpan, floor, offset
 
 
 def next_image(row: Row) -> ImageSpan | None:
-    """Return the first image of a row that is not fed, None for none; what is fed of one that is not whole is lost, as it may not be cut."""
+    """Return the first image of a row that is not fed, None for none; what is fed of one that is not whole is lost."""
     images = row.source.images
     start = floor(images, row.cached)
     if start < row.cached:

@@ -1,5 +1,5 @@
-"""`Pixels`: the tensors that a network takes for one image, as its processor made them; `PixelStore`: those of one model, of which the least
-recently used are dropped to stay within a budget of bytes. A state whose keys and values are gone sees its images again from them.
+"""`Pixels`: the tensors that a network takes for one image, as its processor made them; `PixelStore`: those of one model, of which the
+least recently used are dropped to stay within a budget of bytes. A state whose keys and values are gone sees its images again from them.
 """
 
 from __future__ import annotations

@@ -20,7 +20,6 @@ from outlines_cont.kv.batch import Fed, KVBatch
 from outlines_cont.kv.buffer import Layer
 from outlines_cont.kv.row import RowKV
 
-
 _NOT_MOVED = (0,)
 
 

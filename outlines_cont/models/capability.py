@@ -438,7 +438,9 @@ def _random_ids(num_ids: int, *lengths: int) -> list[list[int]]:
     return [torch.randint(num_ids, (length,), generator=generator).tolist() for length in lengths]
 
 
-def relative_error(found: torch.Tensor, wanted: torch.Tensor, like: torch.Tensor | None = None, *, mean: bool = False) -> float:
+def relative_error(
+    found: torch.Tensor, wanted: torch.Tensor, like: torch.Tensor | None = None, *, mean: bool = False
+) -> float:
     """Return the largest difference over the standard deviation of `like`, by default `wanted`; NaN counts as infinity.
 
     With `mean` it is the root of the mean square of the differences. Equal infinities are no difference and have no part in the deviation:

@@ -116,7 +116,9 @@ class HuggingFaceModel(EngineModel):
         make = invariant_decoder if deterministic else fused_decoder
         # Kept, as the decoder that is made of it does not keep it alive.
         self._text_tower = text_tower(model)
-        self._fused, self._why_not_fused = _made(make, self._text_tower) if fused else (None, "turned off: `fused=False`")
+        self._fused, self._why_not_fused = (
+            _made(make, self._text_tower) if fused else (None, "turned off: `fused=False`")
+        )
         self.vocab_size = _vocab_size(model)
         self.tokenizer: TokenizerProtocol = (
             tokenizer if hasattr(tokenizer, "token_bytes") else Tokenizer(tokenizer, vocab_size=self.vocab_size)

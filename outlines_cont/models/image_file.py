@@ -92,7 +92,9 @@ def _data(source: Any, limits: ImageLimits) -> bytes:
     if isinstance(source, str) and source[:5].lower() == "data:":
         return _checked_size(_of_url(source, limits), limits)
     if isinstance(source, str) and source.partition("://")[0].lower() in ("http", "https", "ftp"):
-        raise ImageError(f"expected an image, got {_shown(source)}: URLs are not fetched. Fetch it, and pass its bytes.")
+        raise ImageError(
+            f"expected an image, got {_shown(source)}: URLs are not fetched. Fetch it, and pass its bytes."
+        )
     if not isinstance(source, str | PathLike):
         raise ImageError(
             f"expected an image of PIL, a path, bytes, an array of bytes or a `data:` URL, got {type(source).__name__}"

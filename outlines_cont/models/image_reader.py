@@ -1,5 +1,5 @@
-"""`ImageReader`: images as one network takes them: the processor of its family turns each, by itself, into the ids that stand for it and the
-tensors that the forward takes. Also the positions of its tokens, which in families with rotary embeddings of several axes (M-RoPE) are
+"""`ImageReader`: images as one network takes them: the processor of its family turns each, by itself, into the ids that stand for it and
+the tensors that the forward takes. Also the positions of its tokens, which in families with rotary embeddings of several axes (M-RoPE) are
 those of rows and columns, computed by the network's own `get_rope_index`.
 
 Nothing here knows a family by its name. The text that stands for an image is that which the chat template of the processor writes, or the
@@ -42,7 +42,9 @@ class ImageReader:
         pixels: the tensors of images that are alive.
     """
 
-    def __init__(self, network: Any, tokenizer: Tokenizer, open_processor: Callable[[], Any], pixels: PixelStore) -> None:
+    def __init__(
+        self, network: Any, tokenizer: Tokenizer, open_processor: Callable[[], Any], pixels: PixelStore
+    ) -> None:
         self._network = network
         self._tokenizer = tokenizer
         self._open_processor = open_processor

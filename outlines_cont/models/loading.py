@@ -188,8 +188,8 @@ def _load_network(id_or_path: str | PathLike[str], dtype: Any, options: Mapping[
         if "Unrecognized configuration class" not in str(error):
             raise
         raise UnsupportedModel(
-            f"expected a decoder of texts, or of images and texts, at {str(id_or_path)!r}, got another kind of network: transformers has it "
-            "neither in `AutoModelForCausalLM` nor in `AutoModelForImageTextToText`. transformers says: "
+            f"expected a decoder of texts, or of images and texts, at {str(id_or_path)!r}, got another kind of network: transformers "
+            "has it neither in `AutoModelForCausalLM` nor in `AutoModelForImageTextToText`. transformers says: "
             f"{shortened(str(error).splitlines()[0], 120)}"
         ) from error
     except TypeError as error:
@@ -217,7 +217,9 @@ def _auto_class(id_or_path: str | PathLike[str], options: Mapping[str, Any]) -> 
         *own_code,
     }:
         return AutoModelForCausalLM
-    text, both = (names.get(kind) for names in (MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES))
+    text, both = (
+        names.get(kind) for names in (MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
+    )
     is_text = text is not None and (text == both or both not in (config.architectures or ()))
     return AutoModelForCausalLM if is_text else AutoModelForImageTextToText
 

@@ -208,7 +208,7 @@ def begins_with_prefix_space(token_ids: Sequence[int], parts: Sequence[bytes], t
     """Return whether a text that began with these tokens would not show its leading space; `parts` is what they contribute."""
     first = first_written(parts)
     token = token_ids[first : first + 1]
-    if not token or tokenizer.token_bytes[token[0]] is None:
+    if not token or tokenizer.token_bytes[token[0]] != parts[first]:  # a special token, or one of an image
         return False
     return len(tokenizer.decode(token)) < len(parts[first].decode(errors="replace"))
 
@@ -398,8 +398,8 @@ class StateRow:
             if span.stop > cached and span.is_lost:
                 raise ImageLost(
                     f"expected an image that can be seen again, but the keys and values of that in tokens {span.start} to {span.stop - 1} "
-                    "are gone, and its pixels, too. See it anew (`model.see`); keep more pixels (`model.pixels.max_bytes`, `keep_pixels=True`), or "
-                    "give keys and values more room (`kv_budget_bytes`)."
+                    "are gone, and its pixels, too. See it anew (`model.see`); keep more pixels (`model.pixels.max_bytes`, "
+                    "`keep_pixels=True`), or give keys and values more room (`kv_budget_bytes`)."
                 )
 
     @property

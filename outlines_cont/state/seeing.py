@@ -50,7 +50,9 @@ def paired(prompt: Any, images: Any) -> tuple[list[str | Tokens], list[list[Any]
         return [prompt], [[*images] if isinstance(images, list | tuple) else [images]]
     is_batch = isinstance(prompt, list | tuple) and prompt and all(isinstance(one, str | Tokens) for one in prompt)
     if not is_batch:
-        raise TypeError(f"expected a text, or a list of texts, with `<image>` for each image, got {type(prompt).__name__}")
+        raise TypeError(
+            f"expected a text, or a list of texts, with `<image>` for each image, got {type(prompt).__name__}"
+        )
     if not isinstance(images, list | tuple) or len(images) != len(prompt):
         raise OptionError(
             f"expected a list with the images of each of {len(prompt)} texts as `images`, got "
@@ -60,9 +62,7 @@ def paired(prompt: Any, images: Any) -> tuple[list[str | Tokens], list[list[Any]
     return [*prompt], [[*some] if isinstance(some, list | tuple) else [some] for some in images]
 
 
-def image_row(
-    model: LanguageModel, given: str | Tokens, images: Sequence[ReadImage], stream: RandomStream
-) -> StateRow:
+def image_row(model: LanguageModel, given: str | Tokens, images: Sequence[ReadImage], stream: RandomStream) -> StateRow:
     """Return the row of a prompt with images, none of which is fed yet; raise what makes it unfit."""
     first, *rest = _parts(given, len(images))
     token_ids, num_start = prompt_ids(checked_given(first, model), model)
@@ -84,7 +84,9 @@ def see_after(model: LanguageModel, rows: Rows, text: Any, images: Any, *, keep_
         pairs = [(text, known)] * num_rows
     else:
         texts, lists = paired(text, images)
-        check("text", text, len(texts) in (len(rows), num_rows), f"one text, or {len(rows)} texts (one per batch entry),")
+        check(
+            "text", text, len(texts) in (len(rows), num_rows), f"one text, or {len(rows)} texts (one per batch entry),"
+        )
         read = [[model.read_image(image) for image in some] for some in lists]
         times = num_rows // len(texts)
         pairs = [pair for pair in zip(texts, read, strict=True) for _ in range(times)]

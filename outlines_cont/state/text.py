@@ -17,7 +17,7 @@ from itertools import accumulate
 from outlines_cont.errors import SlicingError
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.models.tokenizer.special_names import control_names_of, encode_letters
-from outlines_cont.state.image_span import between, ceiling, floor, until
+from outlines_cont.state.image_span import between, ceiling, floor, shown, until
 from outlines_cont.state.row import (
     APPENDED,
     GENERATED,
@@ -113,7 +113,8 @@ class RowText:
         first = next((i for i in borders if self._char_at(i) >= start), size)
         last = self._tokens_before(stop) if stop < len(self.text) else size
         left = self._row.token_ids[first:last]
-        if begins_with_prefix_space(left, written(left, self._tokenizer), self._tokenizer):
+        parts = shown(between(self._row.images, first, last), written(left, self._tokenizer))
+        if begins_with_prefix_space(left, parts, self._tokenizer):
             # Its space would be taken for a prefix space, so the token is encoded anew with the text before it.
             textual = next(i for i in range(first, last) if self._token_ends[i] < self._token_ends[i + 1])
             first = next((i for i in range(textual + 1, last + 1) if self._is_border(i)), last)
