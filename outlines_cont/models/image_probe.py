@@ -38,19 +38,20 @@ class ImageFeeder:
     ) -> None:
         self.is_recurrent, self.kv_store, self.new_cache = model.is_recurrent, model.kv_store, model.new_cache
         self.device, self.dtype = model.device, model.dtype
-        self._reader, self._forward, self._image = reader, forward, image
+        self._reader, self._forward, self._image, self._offset = reader, forward, image, 0
 
     def forward(
         self, input_ids: Any, attention_mask: Any, position_ids: torch.Tensor, cache: Any, columns: Sequence[int]
     ) -> torch.Tensor:
         """Feed the image; see `LanguageModel.forward`."""
-        options = self._reader.options(*self._image, position_ids, self.dtype)
+        num_before = int(position_ids[0, 0]) - self._offset
+        options = self._reader.options(*self._image, position_ids, self.dtype, num_before)
         return self._forward(input_ids, attention_mask, position_ids, cache, columns, options)
 
     def feed(self, share: RowKV | None, offset: int, wanted: Sequence[int]) -> tuple[RowKV | None, Fed]:
         """Feed the image on top of a row; return the keys and values of both, and the logits after some of its tokens."""
         batch = open_batch(cast(LanguageModel, self), [share])
-        batch.offsets = [offset]
+        self._offset, batch.offsets = offset, [offset]
         fed = batch.feed([self._image[0]], [wanted])
         (kv,) = batch.release_all()
         return kv, fed
@@ -80,18 +81,18 @@ def probe_images(network: Any, model: LanguageModel, reader: ImageReader) -> Fin
 def _texts(model: LanguageModel) -> tuple[list[int], list[int], list[int]]:
     """Return ids of text before an image and behind it, and those of a text without one."""
     known = [i for i, data in enumerate(model.tokenizer.token_bytes[: model.vocab_size]) if data is not None]
-    chosen = np.random.default_rng(1).choice(known, 19)
-    return chosen[:5].tolist(), chosen[5:12].tolist(), chosen[12:].tolist()
+    chosen = np.random.default_rng(1).choice(known, 17)
+    return chosen[:3].tolist(), chosen[3:10].tolist(), chosen[10:17].tolist()
 
 
 def _whole(network: Any, model: LanguageModel, reader: ImageReader, image: ReadImage) -> torch.Tensor:
-    """Return (9, V) logits after tokens behind an image, and of texts, each of one forward."""
+    """Return (N + 8, V) logits after the tokens of an image, after some behind it, and of texts, each of one forward."""
     before, behind, text = _texts(model)
     row, forked = [*before, *image.token_ids, *behind], [*before, *image.token_ids, *behind[:4], *text[:2]]
     start = len(before) + len(image.token_ids)
     first, third = (_forward(network, model, reader, image, ids) for ids in (row, forked))
     second = _forward(network, model, reader, None, text)
-    lasts = [first[start - 1], first[start + 3], first[start + 4], first[start + 6]]
+    lasts = [*first[len(before) : start], first[start + 3], first[start + 4], first[start + 6]]
     return torch.stack([*lasts, third[start + 4], third[start + 5], second[3], second[4], second[6]])
 
 
@@ -122,8 +123,8 @@ def _in_parts(model: LanguageModel, image: ReadImage) -> torch.Tensor:
     batch.feed([before], [[]])
     (share,) = batch.release_all()
     count = len(image.token_ids)
-    share, fed = model.feed_image(share, image.token_ids, image.pixels, 0, [count - 1])
-    found = [fed.logits[0, fed.columns[0][count - 1]]]
+    share, fed = model.feed_image(share, image.token_ids, image.pixels, 0, range(count))
+    found = [fed.logits[0, fed.columns[0][index]] for index in range(count)]
     both = open_batch(model, [share, None])
     both.offsets = [image.shift, 0]
     one = _fed(both, [behind[:4], text[:4]])

@@ -14,6 +14,7 @@ from functools import cached_property
 from typing import Any
 
 import torch
+from torch.nn import functional
 
 from outlines_cont.errors import UnsupportedModel
 from outlines_cont.interfaces import Tokenizer
@@ -145,12 +146,17 @@ class ImageReader:
         inputs: Mapping[str, torch.Tensor],
         position_ids: torch.Tensor,
         dtype: torch.dtype,
+        num_before: int = 0,
     ) -> dict[str, torch.Tensor]:
-        """Return what the forward of an image takes: tensors on the device of (1, N) `position_ids`, which have the first position."""
+        """Return what the forward of an image takes: tensors on the device of (1, N) `position_ids`, which have the first position.
+
+        `num_before` tokens are cached. The mask of transformers takes the kinds of these, too, as it counts columns from the first on.
+        """
         device = position_ids.device
+        types = {name: functional.pad(kinds, (num_before, 0)) for name, kinds in self.types(token_ids).items()}
         found = {
             name: tensor.to(device, dtype if tensor.is_floating_point() else None)
-            for name, tensor in {**inputs, **self.types(token_ids)}.items()
+            for name, tensor in {**inputs, **types}.items()
         }
         positions, _ = self.positions(token_ids, inputs)
         if positions is not None:
