@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from outlines_cont import SequenceState, continuous, generate, models, samplers
+from outlines_cont.engine.engine import Engine
 from tests.image_models import parts, picture
 from tests.images.oracle import evict_all, worst_error
 
@@ -81,14 +82,14 @@ def test_random_operations_keep_text_images_and_log_probabilities(family: str, s
 
 def _evicting(model: models.HuggingFaceModel, patch: pytest.MonkeyPatch, rng: random.Random) -> None:
     """Let every step of the engine begin with an eviction of all that is not read, or not."""
-    step = model.engine.step
+    step = Engine.step
 
-    def evicted() -> bool:
+    def evicted(engine: Engine) -> bool:
         if rng.random() < 0.5:
             evict_all(model)
-        return step()
+        return step(engine)
 
-    patch.setattr(model.engine, "step", evicted)
+    patch.setattr(Engine, "step", evicted)
 
 
 @pytest.mark.parametrize("family", ["llava", "idefics3"])
