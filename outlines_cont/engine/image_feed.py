@@ -15,7 +15,7 @@ from outlines_cont.state.image_span import ImageSpan, floor, offset
 
 def next_image(row: Row) -> ImageSpan | None:
     """Return the first image of a row that is not fed, None for none; what is fed of one that is not whole is lost."""
-    images = row.source.images
+    images = row.images
     start = floor(images, row.cached)
     if start < row.cached:
         row.lose(start)
@@ -38,7 +38,7 @@ def offsets_of(rows: Sequence[object]) -> list[int] | None:
     """Return by how much the positions of the next tokens of sequences differ from their indices; None where none has an image."""
     if not any(row.source.images for row in rows if isinstance(row, Row)):
         return None
-    return [offset(row.source.images, row.cached) if isinstance(row, Row) else 0 for row in rows]
+    return [offset(row.images, row.cached) if isinstance(row, Row) else 0 for row in rows]
 
 
 def feed_image(model: LanguageModel, row: Row, span: ImageSpan, share: RowKV | None) -> tuple[RowKV | None, Fed]:
@@ -48,5 +48,5 @@ def feed_image(model: LanguageModel, row: Row, span: ImageSpan, share: RowKV | N
     """
     row.source.check_images()
     ids = row.token_ids[span.start : span.stop]
-    kv, fed = model.feed_image(share, ids, span.pixels, offset(row.source.images, span.start), row.wanted(len(ids)))
+    kv, fed = model.feed_image(share, ids, span.pixels, offset(row.images, span.start), row.wanted(len(ids)))
     return kv, fed

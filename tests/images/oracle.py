@@ -1,4 +1,4 @@
-"""The plain way to read a row with images: one forward of everything, without a cache, for which transformers computes masks and positions."""
+"""The plain way to read a row with images: one forward of everything, without a cache; transformers computes masks and positions."""
 
 from __future__ import annotations
 
