@@ -22,27 +22,29 @@ _NAMES = (
 
 
 @cache
-def _tokenizer() -> Any:
-    tokenizer = copy.deepcopy(models.tiny().tokenizer.hugging_face)
-    tokenizer.add_special_tokens({"additional_special_tokens": [*_NAMES]})
-    return tokenizer
+def tokenizer() -> Any:
+    """The tokenizer of the bundled model, with the special tokens of all these families."""
+    own = copy.deepcopy(models.tiny().tokenizer.hugging_face)
+    own.chat_template = None
+    own.add_special_tokens({"additional_special_tokens": [*_NAMES]})
+    return own
 
 
 def _ids(*names: str) -> list[int]:
-    return [_tokenizer().convert_tokens_to_ids(name) for name in names]
+    return [tokenizer().convert_tokens_to_ids(name) for name in names]
 
 
-def _text(**changes: Any) -> dict[str, Any]:
-    end = _tokenizer().eos_token_id
+def text_options(**changes: Any) -> dict[str, Any]:
+    end = tokenizer().eos_token_id
     return {
         **{"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4},
-        **{"num_key_value_heads": 2, "head_dim": 8, "vocab_size": len(_tokenizer()), "max_position_embeddings": 512},
+        **{"num_key_value_heads": 2, "head_dim": 8, "vocab_size": len(tokenizer()), "max_position_embeddings": 512},
         **{"bos_token_id": 0, "eos_token_id": end, "pad_token_id": end},
         **changes,
     }
 
 
-_VISION = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 16}
+VISION = {"hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 16}
 _GRID = {"depth": 2, "num_heads": 2, "patch_size": 4, "spatial_merge_size": 2, "temporal_patch_size": 2}
 _QWEN = {**_GRID, "hidden_size": 16, "out_hidden_size": 32}
 _ROPE = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 10000.0}
@@ -51,27 +53,27 @@ _ROPE = {"rope_type": "default", "mrope_section": [1, 1, 2], "rope_theta": 10000
 def _llava() -> tuple[Any, Any]:
     (image,) = _ids("<image>")
     config = transformers.LlavaConfig(
-        text_config=transformers.LlamaConfig(**_text()),
-        vision_config=transformers.CLIPVisionConfig(**_VISION, patch_size=8, projection_dim=16),
+        text_config=transformers.LlamaConfig(**text_options()),
+        vision_config=transformers.CLIPVisionConfig(**VISION, patch_size=8, projection_dim=16),
         image_token_id=image,
     )
     pixels = transformers.CLIPImageProcessorPil(size={"shortest_edge": 16}, crop_size={"height": 16, "width": 16})
     tokens = {"patch_size": 8, "vision_feature_select_strategy": "default", "image_token": "<image>", "num_additional_image_tokens": 1}
-    return transformers.LlavaForConditionalGeneration(config), transformers.LlavaProcessor(pixels, _tokenizer(), **tokens)
+    return transformers.LlavaForConditionalGeneration(config), transformers.LlavaProcessor(pixels, tokenizer(), **tokens)
 
 
 def _idefics3() -> tuple[Any, Any]:
     (image,) = _ids("<image>")
     config = transformers.Idefics3Config(
-        text_config=transformers.LlamaConfig(**_text()).to_dict(),
-        vision_config={**_VISION, "patch_size": 4},
+        text_config=transformers.LlamaConfig(**text_options()).to_dict(),
+        vision_config={**VISION, "patch_size": 4},
         image_token_id=image,
         scale_factor=2,
-        pad_token_id=_tokenizer().eos_token_id,
+        pad_token_id=tokenizer().eos_token_id,
     )
     sizes = {"size": {"longest_edge": 32}, "max_image_size": {"longest_edge": 16}, "do_image_splitting": True}
     return transformers.Idefics3ForConditionalGeneration(config), transformers.Idefics3Processor(
-        transformers.Idefics3ImageProcessorPil(**sizes), _tokenizer(), image_seq_len=4
+        transformers.Idefics3ImageProcessorPil(**sizes), tokenizer(), image_seq_len=4
     )
 
 
@@ -79,25 +81,25 @@ def _gemma3() -> tuple[Any, Any]:
     (soft,) = _ids("<image_soft_token>")
     kinds = ["sliding_attention", "full_attention"]
     config = transformers.Gemma3Config(
-        text_config=_text(sliding_window=9, layer_types=kinds),
-        vision_config={**_VISION, "patch_size": 4},
+        text_config=text_options(sliding_window=9, layer_types=kinds),
+        vision_config={**VISION, "patch_size": 4},
         image_token_id=soft,
         mm_tokens_per_image=4,
     )
-    tokenizer = copy.deepcopy(_tokenizer())
+    own = copy.deepcopy(tokenizer())
     named = {"boi_token": "<start_of_image>", "eoi_token": "<end_of_image>", "image_token": "<image_soft_token>"}
     for name, text in named.items():
-        setattr(tokenizer, name, text)
-        setattr(tokenizer, f"{name}_id", tokenizer.convert_tokens_to_ids(text))
+        setattr(own, name, text)
+        setattr(own, f"{name}_id", own.convert_tokens_to_ids(text))
     pixels = transformers.Gemma3ImageProcessorPil(size={"height": 16, "width": 16})
-    return transformers.Gemma3ForConditionalGeneration(config), transformers.Gemma3Processor(pixels, tokenizer, image_seq_length=4)
+    return transformers.Gemma3ForConditionalGeneration(config), transformers.Gemma3Processor(pixels, own, image_seq_length=4)
 
 
 def _mistral3() -> tuple[Any, Any]:
     (image,) = _ids("[IMG]")
-    vision = {**_VISION, "patch_size": 4, "head_dim": 8}
+    vision = {**VISION, "patch_size": 4, "head_dim": 8}
     config = transformers.Mistral3Config(
-        text_config=transformers.MistralConfig(**_text(sliding_window=None)),
+        text_config=transformers.MistralConfig(**text_options(sliding_window=None)),
         vision_config=transformers.PixtralVisionConfig(**vision),
         image_token_id=image,
         spatial_merge_size=2,
@@ -110,9 +112,9 @@ def _mistral3() -> tuple[Any, Any]:
 
 def _internvl() -> tuple[Any, Any]:
     (image,) = _ids("<IMG_CONTEXT>")
-    vision = {**_VISION, "image_size": [16, 16], "patch_size": [4, 4]}
+    vision = {**VISION, "image_size": [16, 16], "patch_size": [4, 4]}
     config = transformers.InternVLConfig(
-        text_config=transformers.Qwen2Config(**_text()),
+        text_config=transformers.Qwen2Config(**text_options()),
         vision_config=transformers.InternVLVisionConfig(**vision),
         image_token_id=image,
         downsample_ratio=0.5,
@@ -130,7 +132,7 @@ class PlainProcessor:
     """
 
     def __init__(self, image_processor: Any, image_token: str, count: Callable[[Any], int], around: tuple[str, str] = ("", "")) -> None:
-        self.tokenizer, self.image_processor, self.image_token = _tokenizer(), image_processor, image_token
+        self.tokenizer, self.image_processor, self.image_token = tokenizer(), image_processor, image_token
         self._count, self._around = count, around
 
     def __call__(self, text: list[str], images: list[Any], **options: Any) -> dict[str, Any]:
@@ -151,15 +153,15 @@ def _qwen(kind: str) -> tuple[Any, Any]:
     ids = {"image_token_id": image, "vision_start_token_id": start, "vision_end_token_id": end, "video_token_id": _ids("<|video_pad|>")[0]}
     if kind == "qwen2_vl":
         vision = {**_GRID, "embed_dim": 16, "hidden_size": 32}
-        config = transformers.Qwen2VLConfig(text_config=_text(rope_parameters=_ROPE), vision_config=vision, **ids)
+        config = transformers.Qwen2VLConfig(text_config=text_options(rope_parameters=_ROPE), vision_config=vision, **ids)
         return transformers.Qwen2VLForConditionalGeneration(config), _qwen_processor()
     if kind == "qwen2_5_vl":
         vision = {**_QWEN, "intermediate_size": 32, "window_size": 16, "fullatt_block_indexes": [1]}
-        config = transformers.Qwen2_5_VLConfig(text_config=_text(rope_parameters=_ROPE), vision_config=vision, **ids)
+        config = transformers.Qwen2_5_VLConfig(text_config=text_options(rope_parameters=_ROPE), vision_config=vision, **ids)
         return transformers.Qwen2_5_VLForConditionalGeneration(config), _qwen_processor()
     vision = {**_QWEN, "intermediate_size": 32, "num_position_embeddings": 16, "deepstack_visual_indexes": [0]}
     config = transformers.Qwen3VLConfig(
-        text_config=_text(rope_parameters={**_ROPE, "mrope_interleaved": True}), vision_config=vision, **ids
+        text_config=text_options(rope_parameters={**_ROPE, "mrope_interleaved": True}), vision_config=vision, **ids
     )
     return transformers.Qwen3VLForConditionalGeneration(config), _qwen_processor()
 

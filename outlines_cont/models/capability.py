@@ -203,7 +203,8 @@ def check_causal(network: PreTrainedModel, model: LanguageModel, plain: Forward)
     if not changed < _SEES_NOTHING_LATER:
         raise UnsupportedModel(
             f"expected a causal model, got {name}, whose logits change by {changed:.2g} times their spread with the tokens that follow. An "
-            f"encoder, such as BERT, needs `is_decoder=True` in its config. {_ADVICE}{untested()}"
+            "encoder, such as BERT, needs `is_decoder=True` in its config; one whose prompt is bidirectional, such as PaliGemma, cannot be "
+            f"continued exactly. {_ADVICE}{untested()}"
         )
     error = max(relative_error(begun, early), relative_error(continued, late))
     if not error < max(tolerance(model.dtype), _QUANTISED):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from typing import Any
 
@@ -64,9 +65,10 @@ class ImageReader:
         if getattr(processor, "chat_template", None):
             mark = {"type": "text", "text": _MARK}
             message = {"role": "user", "content": [mark, {"type": "image"}, mark]}
-            parts = processor.apply_chat_template([message], tokenize=False).split(_MARK)
-            if len(parts) == 3 and parts[1].strip():
-                return str(parts[1].strip())
+            with suppress(Exception):  # of a template of texts alone
+                parts = processor.apply_chat_template([message], tokenize=False).split(_MARK)
+                if len(parts) == 3 and parts[1].strip():
+                    return str(parts[1].strip())
         # The image token of Gemma 3 is what its processor writes; it reads the one that begins an image.
         name = getattr(processor, "boi_token", None) or getattr(processor, "image_token", None)
         if not isinstance(name, str):
