@@ -174,6 +174,10 @@ class LanguageModel(Protocol):
     def score_rows(self, rows: Sequence[Any], firsts: Sequence[int], top: int = 0) -> list[list[Any]]:
         """Return the log-probability of each token of rows, of each from token `firsts` on, with the `top` most probable tokens there."""
 
+    @property
+    def image_placeholder(self) -> str:
+        """What a chat template, and the processor, writes in the place of an image."""
+
     def read_image(self, image: Any) -> Any:
         """Return an image as the network takes it, a `kv.pixel_store.ReadImage`; raise `UnsupportedModel` where it takes none."""
 

@@ -170,6 +170,11 @@ class EngineModel(Immutable):
         rows, seed = see_prompt(self, prompt, images, keep_pixels=keep_pixels, rng=rng)
         return SequenceState(self, rows, seed)
 
+    @property
+    def image_placeholder(self) -> str:
+        """Raise `UnsupportedModel`; see `read_image`."""
+        return str(self.read_image(None))
+
     def read_image(self, image: Any) -> Any:
         """Raise `UnsupportedModel`: a function of token ids takes no images."""
         raise UnsupportedModel(

@@ -13,6 +13,7 @@ import torch
 
 from fsm.process_fork import lock
 from outlines_cont.checks import check, is_int
+from outlines_cont.immutable import Immutable
 
 
 class Pixels:
@@ -36,8 +37,8 @@ class Pixels:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ReadImage:
-    """An image as a network takes it.
+class ReadImage(Immutable):
+    """An image as a network takes it; equal where ids and pixels are.
 
     Attributes:
         token_ids: the ids that stand for it in a row.
@@ -48,6 +49,12 @@ class ReadImage:
     token_ids: tuple[int, ...]
     pixels: Pixels
     shift: int = 0
+
+    def __eq__(self, other: object) -> bool:
+        return self.pixels.digest == other.pixels.digest if isinstance(other, ReadImage) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash(self.pixels.digest)
 
 
 def digest_of(token_ids: Sequence[int], inputs: Mapping[str, torch.Tensor]) -> str:

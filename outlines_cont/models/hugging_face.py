@@ -296,6 +296,19 @@ class HuggingFaceModel(EngineModel):
         with self.kv_store.lock:
             return probe_images(self.hugging_face, self, self._reader)
 
+    @property
+    def image_placeholder(self) -> str:
+        """What a chat template, and the processor, writes in the place of an image. Raises `UnsupportedModel` where there are none."""
+        return self._sighted.placeholder
+
+    @property
+    def _sighted(self) -> ImageReader:
+        """The reader of a model that is exact behind an image."""
+        found = self._images
+        if not found or self._reader is None:
+            raise UnsupportedModel(f"expected a model that takes images, got {self!r}: {found.why}.")
+        return self._reader
+
     def read_image(self, image: Any) -> ReadImage:
         """Return an image as the network takes it; see `models.image_file.open_image` for what is an image.
 
@@ -303,17 +316,11 @@ class HuggingFaceModel(EngineModel):
             UnsupportedModel: the network takes no images, or is not exact behind them.
             ImageError: the image cannot be read.
         """
-        found = self._images
-        if not found or self._reader is None:
-            raise UnsupportedModel(f"expected a model that takes images, got {self!r}: {found.why}.")
-        return self._reader.read(image)
+        return self._sighted.read(image)
 
     def pixels_of(self, token_ids: Sequence[int], inputs: Mapping[str, torch.Tensor]) -> ReadImage:
         """Return the same for the tensors of an image that were saved."""
-        found = self._images
-        if not found or self._reader is None:
-            raise UnsupportedModel(f"expected a model that takes images, got {self!r}: {found.why}.")
-        return self._reader.of_tensors(token_ids, inputs)
+        return self._sighted.of_tensors(token_ids, inputs)
 
     def feed_image(
         self, share: RowKV | None, token_ids: Sequence[int], pixels: Pixels, offset: int, wanted: Sequence[int]
