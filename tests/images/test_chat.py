@@ -18,7 +18,7 @@ PLACES = {"llava": "<image>", "qwen2_5_vl": "<|vision_start|><|image_pad|><|visi
 def template(place: str) -> str:
     part = "{% if part.type == 'image' %}" + place + "{% else %}{{ part.text }}{% endif %}"
     content = "{% if m.content is string %}{{ m.content }}{% else %}{% for part in m.content %}" + part + "{% endfor %}{% endif %}"
-    return "{% for m in messages %}{{ m.role }}: " + content + "\n{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
+    return "{% for m in messages %}{{ m.role }}: " + content + "{{ '\\n' }}{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}"
 
 
 def chat_of(family: str, **options: Any) -> Chat:
