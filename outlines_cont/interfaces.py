@@ -83,6 +83,20 @@ class PrefixStore(Protocol):
     def note(self, num_tokens: int) -> None: ...
 
 
+class ImagePixels(Protocol):
+    """What rows know of the pixels of an image; implemented by `kv.pixel_store.Pixels`.
+
+    Attributes:
+        digest: 32 hexadecimal digits that tell the image from others.
+        inputs: the tensors that a network takes for it; None once they were dropped.
+    """
+
+    @property
+    def digest(self) -> str: ...
+    @property
+    def inputs(self) -> Mapping[str, torch.Tensor] | None: ...
+
+
 class LanguageModel(Protocol):
     """The methods of a language model that the engine uses, implemented by `outlines_cont.models.HuggingFaceModel`.
 

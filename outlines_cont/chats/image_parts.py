@@ -139,12 +139,11 @@ def as_loaded(message: Message, images: Mapping[str, ReadImage]) -> Message:
 
 def images_in(row: StateRow) -> dict[str, ReadImage]:
     """Return the images of a row by their digests."""
-    return {
-        span.digest: ReadImage(
-            row.token_ids[span.start : span.stop], span.pixels or Pixels(span.digest, None), span.shift
-        )
-        for span in row.images
-    }
+    found = {}
+    for span in row.images:
+        pixels = span.pixels if isinstance(span.pixels, Pixels) else Pixels(span.digest, None)
+        found[span.digest] = ReadImage(row.token_ids[span.start : span.stop], pixels, span.shift)
+    return found
 
 
 def _has_image(part: Any) -> bool:

@@ -18,15 +18,15 @@ from outlines_cont.device import upload
 from outlines_cont.engine.drafting.chunk_width import chunk_width
 from outlines_cont.engine.drafting.expected import NOTHING_EXPECTED
 from outlines_cont.engine.guidance import NegativeSequence
-from outlines_cont.engine.image_feed import feed_image, image_to_feed, offsets_of, up_to_image
 from outlines_cont.engine.piece import RowStatus
 from outlines_cont.engine.row import Row
 from outlines_cont.errors import KVBudgetError
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv.batch import KVBatch
+from outlines_cont.kv.batch import Fed, KVBatch
 from outlines_cont.kv.row import RowKV
 from outlines_cont.kv.serial import AnyBatch, ClosedBatch, open_batch
 from outlines_cont.meter import Meter
+from outlines_cont.state.image_span import ImageSpan, floor, offset
 from outlines_cont.state.row import StateRow
 
 
@@ -104,7 +104,7 @@ class RunningBatch:
             pending = self._pending(sequences)
             if not any(pending):  # an image was lost with what was cut, and is next
                 return None
-        self._kv.offsets = offsets_of(sequences)
+        self._kv.offsets = _offsets_of(sequences)
         width = chunk_width([*map(len, pending)], max_tokens, self._model.device.type)
         chunks = pending if width == 1 == max(map(len, pending)) else [chunk[:width] for chunk in pending]
         wanted = [one.wanted(len(chunk)) for one, chunk in zip(sequences, chunks, strict=True)]
@@ -124,11 +124,11 @@ class RunningBatch:
 
     def _pending(self, sequences: Sequence[Row | NegativeSequence]) -> list[list[int]]:
         """Return what each sequence has to feed, up to the next image."""
-        return [up_to_image(one, one.chunk()) if isinstance(one, Row) else one.chunk() for one in sequences]
+        return [_up_to_image(one, one.chunk()) if isinstance(one, Row) else one.chunk() for one in sequences]
 
     def _feed_image(self) -> bool:
         """Feed the image of the first row that comes to one, alone; return whether there was one. The batch is opened again later."""
-        found = ((at, row, span) for at, row in enumerate(self.rows) if (span := image_to_feed(row)) is not None)
+        found = ((at, row, span) for at, row in enumerate(self.rows) if (span := _image_to_feed(row)) is not None)
         at, row, span = next(found, (0, None, None))
         if row is None or span is None:
             return False
@@ -138,9 +138,9 @@ class RunningBatch:
         held = len(share) if share is not None else 0
         if held < row.cached:  # evicted meanwhile: what is before the image is fed first
             row.lose(held)
-            return image_to_feed(row) is not None and self._feed_image()
+            return _image_to_feed(row) is not None and self._feed_image()
         kept = share[: row.cached] if share is not None and row.cached else None
-        kv, fed = feed_image(self._model, row, span, kept)
+        kv, fed = _feed_image(self._model, row, span, kept)
         self._kv.replace(at, kv)
         self.counts.forwards += fed.num_forwards
         self.counts.images += 1
@@ -160,13 +160,13 @@ class RunningBatch:
             if feed.expected.token_ids or tokens.unscored or row.negative is not None:
                 return None
             if row.source.images:
-                if image_to_feed(row) is not None:
+                if _image_to_feed(row) is not None:
                     return None
                 has_images = True
             token_ids.append(tokens.ids[-1])
         if not isinstance(kv, KVBatch) or (lengths := kv.lengths) != [row.feed.cached for row in self.rows]:
             return None
-        kv.offsets = offsets_of(self.rows) if has_images else None
+        kv.offsets = _offsets_of(self.rows) if has_images else None
         logits = kv.feed_next(token_ids, lengths)
         self.counts.forwards += 1
         self.num_fed, self._is_anew = len(self.rows), False
@@ -343,3 +343,42 @@ class RunningBatch:
 def _has_taken(one: Row | NegativeSequence) -> bool:
     """Return whether a sequence begins with keys and values that it has taken from another."""
     return one.base_kv is not None and one.base_kv is not one.source.kv
+
+
+def _next_image(row: Row) -> ImageSpan | None:
+    """Return the first image of a row that is not fed, None for none; what is fed of one that is not whole is lost."""
+    images = row.images
+    start = floor(images, row.cached)
+    if start < row.cached:
+        row.lose(start)
+    return next((span for span in images if span.start >= row.cached and span.stop <= row.length), None)
+
+
+def _image_to_feed(row: Row) -> ImageSpan | None:
+    """Return the image that a row has to feed next, None where there is none, or text before it."""
+    span = _next_image(row) if row.source.images else None
+    return span if span is not None and span.start == row.cached and row.num_pending else None
+
+
+def _up_to_image(row: Row, chunk: list[int]) -> list[int]:
+    """Return the pending tokens of a row before the next image."""
+    span = _next_image(row) if row.source.images else None
+    return chunk if span is None else chunk[: span.start - row.cached]
+
+
+def _offsets_of(rows: Sequence[object]) -> list[int] | None:
+    """Return by how much the positions of the next tokens of sequences differ from their indices; None where none has an image."""
+    if not any(row.source.images for row in rows if isinstance(row, Row)):
+        return None
+    return [offset(row.images, row.cached) if isinstance(row, Row) else 0 for row in rows]
+
+
+def _feed_image(model: LanguageModel, row: Row, span: ImageSpan, share: RowKV | None) -> tuple[RowKV | None, Fed]:
+    """Feed an image of a row on top of its keys and values; return these with those of the image, and the logits that the row wants.
+
+    Raises `ImageLost` where the pixels are not at hand, `KVBudgetError` where there is no room.
+    """
+    row.source.check_images()
+    ids = row.token_ids[span.start : span.stop]
+    kv, fed = model.feed_image(share, ids, span.pixels, offset(row.images, span.start), row.wanted(len(ids)))
+    return kv, fed

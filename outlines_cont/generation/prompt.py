@@ -31,7 +31,6 @@ from outlines_cont.errors import (
 from outlines_cont.generation.options import check_ids
 from outlines_cont.generation.thinking import closing_ids
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv.pixel_store import ReadImage
 from outlines_cont.policies.healing import NO_HEALING, Healing, healing_of
 from outlines_cont.sampling.random_stream import RandomStream, Rng, common_seed, open_seeds
 from outlines_cont.state.row import StateRow
@@ -227,7 +226,7 @@ def _item(model: LanguageModel, item: Any, thinks: bool) -> Given | SequenceStat
     return item if isinstance(item, SequenceState) else as_given(item)
 
 
-def _seen_state(model: LanguageModel, token_ids: Sequence[int], images: Sequence[ReadImage]) -> SequenceState:
+def _seen_state(model: LanguageModel, token_ids: Sequence[int], images: Sequence[Any]) -> SequenceState:
     """Return the state of the ids of messages with images, of which nothing is fed yet."""
     ids, spans = expanded(token_ids, images, model)
     check_length(model, ids)

@@ -35,9 +35,9 @@ from safetensors.torch import save_file
 
 from outlines_cont.checks import checked_path
 from outlines_cont.errors import SavedError, StateFileError, StateMismatch, shortened
-from outlines_cont.interfaces import LanguageModel
+from outlines_cont.interfaces import ImagePixels, LanguageModel
 from outlines_cont.kv.buffer import Layer
-from outlines_cont.kv.pixel_store import Pixels, digest_of
+from outlines_cont.kv.pixel_store import digest_of
 from outlines_cont.kv.row import KVPart, RowKV
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.image_span import Images, ImageSpan, keyed
@@ -248,7 +248,7 @@ class _Writer:
         # The parts of all rows, by buffer and row of it; each key is one store of the file.
         self._stores: dict[tuple[int, int], list[tuple[_PartRecord, KVPart]]] = {}
         self._logits: list[torch.Tensor] = []
-        self._pixels: dict[str, Pixels] = {}
+        self._pixels: dict[str, ImagePixels] = {}
 
     def put(self, row: StateRow) -> _RowRecord:
         """Return the record of a row, and register the keys, values and logits that it refers to."""
@@ -356,7 +356,7 @@ class _RowLoader:
         self._options = KeptOptions()
         # For each store and column: the index of the token, and a hash of it and all tokens before.
         self._prefixes: dict[tuple[int, int], tuple[int, int]] = {}
-        self._pixels: dict[str, Pixels] = {}
+        self._pixels: dict[str, ImagePixels] = {}
 
     def rows(self) -> list[StateRow]:
         self._check_shape()

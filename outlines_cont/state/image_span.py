@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from outlines_cont.kv.pixel_store import Pixels
+from outlines_cont.interfaces import ImagePixels
 
 PLACEHOLDER = "<image>"
 """What stands for an image in the text of a prompt, and in that of a state, in all families."""
@@ -31,7 +31,7 @@ class ImageSpan:
     digest: str
     shift: int = 0
     kind: str = "image"
-    pixels: Pixels | None = field(default=None, compare=False, repr=False)
+    pixels: ImagePixels | None = field(default=None, compare=False, repr=False)
 
     def moved(self, by: int) -> ImageSpan:
         """Return the span in a row in which it begins so many tokens later."""
