@@ -1,5 +1,5 @@
-"""One image, seen once, and four questions about it, in one batch. The network is tiny and its weights are random, so the answers are noise:
-what is shown is what is fed. For answers open a model that sees, such as `models.transformers("Qwen/Qwen3-VL-4B-Instruct")`.
+"""One image, seen once, and four questions about it, in one batch. The network is tiny and its weights are random, so the answers are
+noise: what is shown is what is fed. For answers open a model that sees, such as `models.transformers("Qwen/Qwen3-VL-4B-Instruct")`.
 """
 
 import transformers
@@ -17,7 +17,9 @@ def random_model() -> models.HuggingFaceModel:
     sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
     network = transformers.LlavaForConditionalGeneration(
         transformers.LlavaConfig(
-            text_config=transformers.LlamaConfig(**sizes, vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id),
+            text_config=transformers.LlamaConfig(
+                **sizes, vocab_size=len(tokenizer), eos_token_id=tokenizer.eos_token_id
+            ),
             vision_config=transformers.CLIPVisionConfig(**sizes, image_size=48, patch_size=8),
             image_token_id=tokenizer.convert_tokens_to_ids("<image>"),
         )
@@ -37,7 +39,9 @@ def main() -> None:
     print(f"seen: {meter.images} image, {meter.fed_tokens} tokens")
     questions = ["Total: ", "Tax: ", "Tip: ", "Paid: "]
     with model.meter() as meter:
-        amounts = continuous(generate.regex(model, "[0-9]{2}\\.[0-9]{2}"))(SequenceState.stack([receipt + text for text in questions]))
+        amounts = continuous(generate.regex(model, "[0-9]{2}\\.[0-9]{2}"))(
+            SequenceState.stack([receipt + text for text in questions])
+        )
     print(f"asked: {len(amounts.generated)} questions, {meter.images} images, {meter.fed_tokens} tokens")
     model.prefix_cache.clear()
     with model.meter() as meter:

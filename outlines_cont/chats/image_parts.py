@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from outlines_cont.chats.message import Message
-from outlines_cont.errors import ChatError
+from outlines_cont.errors import ChatError, ImageError, shortened
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.pixel_store import Pixels, ReadImage
 from outlines_cont.state.image_span import Images, ImageSpan
@@ -44,6 +44,12 @@ def _part(part: Any, model: LanguageModel) -> Any:
     if kind == "image_url":
         url = part.get("image_url")
         source = url.get("url") if isinstance(url, Mapping) else url
+        if (
+            not isinstance(source, str) or source[:5].lower() != "data:"
+        ):  # such messages come from elsewhere, and open no file
+            raise ImageError(
+                f"expected a `data:` URL in an `image_url`, got {shortened(repr(source))}. Fetch it, and pass its bytes."
+            )
         return {"type": "image", "image": model.read_image(source)}
     if kind != "image" or isinstance(part.get("image"), ReadImage):
         return part
