@@ -294,7 +294,7 @@ class HuggingFaceModel(EngineModel):
             advice = "pass its processor: `models.from_transformers(model, processor)`"
             return Finding(False, f"opened with a tokenizer alone; {advice}")
         with self.kv_store.lock:
-            return probe_images(self.hugging_face, self, self._reader)
+            return probe_images(self.hugging_face, self, self._reader, self._image_forward)
 
     @property
     def image_placeholder(self) -> str:

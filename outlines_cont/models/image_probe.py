@@ -16,6 +16,7 @@ from outlines_cont.kv.batch import Fed
 from outlines_cont.kv.pixel_store import ReadImage
 from outlines_cont.kv.row import RowKV
 from outlines_cont.kv.serial import open_batch
+from outlines_cont.kv.store import KVStore
 from outlines_cont.models.capability import Finding, relative_error, tolerance
 from outlines_cont.models.image_reader import ImageReader
 
@@ -57,9 +58,33 @@ class ImageFeeder:
         return kv, fed
 
 
+class _Probed:
+    """A model with a store of its own for keys and values, so that a budget has no part in what is measured."""
+
+    def __init__(self, model: LanguageModel, reader: ImageReader, forward: Callable[..., torch.Tensor]) -> None:
+        self.kv_store = KVStore()
+        self._model, self._reader, self._forward = model, reader, forward
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def feed_image(self, share: RowKV | None, image: ReadImage, wanted: Sequence[int]) -> tuple[RowKV | None, Fed]:
+        """Feed an image behind text."""
+        assert image.pixels.inputs is not None
+        feeder = ImageFeeder(
+            cast(LanguageModel, self), self._reader, self._forward, (image.token_ids, image.pixels.inputs)
+        )
+        return feeder.feed(share, 0, wanted)
+
+
 @torch.inference_mode()
-def probe_images(network: Any, model: LanguageModel, reader: ImageReader) -> Finding:
-    """Return whether a network is exact behind an image. Cost: the processor, an image fed twice, and 4 forwards of few tokens."""
+def probe_images(
+    network: Any, model: LanguageModel, reader: ImageReader, forward: Callable[..., torch.Tensor]
+) -> Finding:
+    """Return whether a network is exact behind an image; `forward` is its forward with pixels.
+
+    Cost: the processor, an image fed twice, and 4 forwards of few tokens.
+    """
     noise = np.random.default_rng(0).integers(0, 256, (*_SIZE, 3), dtype=np.uint8)
     try:
         image = reader.read(noise)
@@ -69,7 +94,7 @@ def probe_images(network: Any, model: LanguageModel, reader: ImageReader) -> Fin
         return Finding(False, "positions grow by more than one for a token of an image")
     try:
         wanted = _whole(network, model, reader, image)
-        error = relative_error(_in_parts(model, image), wanted)
+        error = relative_error(_in_parts(_Probed(model, reader, forward), image), wanted)
     except Exception as failure:  # those of any network
         return Finding(False, f"a forward with an image failed: {failure}")
     bound = tolerance(model.dtype)
@@ -116,14 +141,15 @@ def _forward(network: Any, model: LanguageModel, reader: ImageReader, image: Rea
             place.rope_deltas = kept
 
 
-def _in_parts(model: LanguageModel, image: ReadImage) -> torch.Tensor:
+def _in_parts(probed: _Probed, image: ReadImage) -> torch.Tensor:
     """Return the same of a row that is fed in chunks, beside the text, and forked from behind the image."""
+    model = cast(LanguageModel, probed)
     before, behind, text = _texts(model)
     batch = open_batch(model, [None])
     batch.feed([before], [[]])
     (share,) = batch.release_all()
     count = len(image.token_ids)
-    share, fed = model.feed_image(share, image.token_ids, image.pixels, 0, range(count))
+    share, fed = probed.feed_image(share, image, range(count))
     found = [fed.logits[0, fed.columns[0][index]] for index in range(count)]
     both = open_batch(model, [share, None])
     both.offsets = [image.shift, 0]

@@ -196,3 +196,16 @@ def test_the_inspector_tells_images_with_equal_ids_apart(tmp_path: Any) -> None:
     page = file.read_text()
     assert all(group[0].images[0].digest in page for group in both.rows)
     assert json.dumps("<image>")[1:-1] in page.replace("\\u003c", "<").replace("\\u003e", ">")
+
+
+@pytest.mark.parametrize("family", ["llava", "qwen2_5_vl"])
+def test_images_are_exact_where_there_is_little_room_for_keys_and_values(family: str) -> None:
+    def written(budget: int | None) -> Any:
+        model = models.from_transformers(*parts(family), kv_budget_bytes=budget, prefix_cache_bytes=0)
+        batch = model.see(["Look: <image> and"] * 4, [[picture(i)] for i in range(4)], rng=[1, 2, 3, 4])
+        found = continuous(generate.text(model))(batch, max_tokens=4, min_tokens=4)
+        assert worst_error(model, found) < _EXACT
+        return found.generated
+
+    # A token has 256 bytes: two layers, keys and values, two heads of eight numbers. All rows need 60 to 90 tokens, one of them 16 to 20.
+    assert written(None) == written(60 * 256) == written(45 * 256)
