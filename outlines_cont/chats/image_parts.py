@@ -30,9 +30,16 @@ def with_images(message: Any, model: LanguageModel) -> Any:
         UnsupportedModel: the model takes none.
     """
     content = message.get("content") if isinstance(message, Mapping) else None
-    if not isinstance(content, list | tuple):
+    if not isinstance(content, list | tuple) or not any(map(_is_image, content)):
         return message
     return {**message, "content": [_part(part, model) for part in content]}
+
+
+def _is_image(part: Any) -> bool:
+    """Return whether an item of a content is an image, or a part with one."""
+    if isinstance(part, Mapping):
+        return part.get("type") in ("image", "image_url")
+    return part is not None and not isinstance(part, str | int | float)
 
 
 def _part(part: Any, model: LanguageModel) -> Any:
