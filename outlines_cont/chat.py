@@ -21,6 +21,16 @@ from fsm import FSMError
 from outlines_cont import generate
 from outlines_cont.chats.call_ids import CallIds
 from outlines_cont.chats.chat_format import ChatFormat, aligned
+from outlines_cont.chats.image_parts import (
+    as_loaded,
+    as_saved,
+    expanded,
+    images_in,
+    images_of,
+    located,
+    with_images,
+    with_same_images,
+)
 from outlines_cont.chats.message import Turn, called_ids, checked_message, read_turns, readable, turns_json, with_schema
 from outlines_cont.chats.template import check_role
 from outlines_cont.chats.tool import Tool, ToolCall
@@ -40,6 +50,7 @@ from outlines_cont.replies import ChatStream, OpenCalls, ReplyConstraint, ReplyM
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.random_stream import RandomStream, Rng
 from outlines_cont.state.file import load_chat, plain, save_state
+from outlines_cont.state.image_span import Images
 from outlines_cont.state.row import StateRow, WrittenPiece
 from outlines_cont.state.row import written as row_bytes
 from outlines_cont.state.sequence_state import SequenceState
@@ -171,7 +182,11 @@ class Chat(Immutable):
         return self.message({"role": "system", "content": content})
 
     def user(self, content: Any) -> Self:
-        """Return the conversation with a message of the user. Special tokens and markup in it are encoded as plain text."""
+        """Return the conversation with a message of the user. Special tokens and markup in it are encoded as plain text.
+
+        The content is a text, or a list of texts and images: `chat.user(["What is broken here?", scan])`. For what is an image see
+        `model.see`. Images are fed with the next reply.
+        """
         return self.message({"role": "user", "content": content})
 
     def message(self, message: Mapping[str, Any]) -> Self:
@@ -198,6 +213,7 @@ class Chat(Immutable):
                 "by the template: `Chat(model, template=...)`. Without `Chat`, append them to a state: "
                 "`continuous(generator)(chat.state + Tokens.of(text, special=True))`."
             )
+        message = with_images(message, self.model)
         checked = checked_message(message)
         check_role(checked["role"], self.template)
         content = message.get("content")
@@ -397,7 +413,7 @@ class Chat(Immutable):
             ChatError: there is no message, or JSON cannot hold one of them.
             StateFileError: the file cannot be written.
         """
-        turns = [replace(turn, value=plain(turn.value)) for turn in self._turns]
+        turns = [replace(turn, message=as_saved(turn.message), value=plain(turn.value)) for turn in self._turns]
         text = turns_json(turns, self._format.template.options, self._format.tool_messages)
         save_state(path, self.model, self.state.rows, self.state.seed, kv=checked_bool(kv, "kv"), chat=text)
 
@@ -422,6 +438,8 @@ class Chat(Immutable):
         rows, seed, text = load_chat(path, model)
         try:
             turns, options, saved_tools = read_turns(text)
+            images = images_in(rows[0][0])
+            turns = tuple(replace(turn, message=as_loaded(turn.message, images)) for turn in turns)
             chat = cls(model, template=template, tools=tools or saved_tools, template_variables=options)
         except (ValidationError, ChatError, OptionError, FSMError) as error:
             raise StateFileError(
@@ -542,12 +560,24 @@ class Chat(Immutable):
             ids += self.model.tokenizer.encode_special(head_of(self._format.template))
         if known:
             ids += self.model.tokenizer.encode_inside(known, ids)
+        seen = images_of([turn.message for turn in before])
+        ids, images = expanded(ids, seen, self.model)
         if self._base is None:
             opened = open_prompt(self.model, ids, None, self._rng)
-            row = prompt_row(ids, self.model, opened.rows[0][0].stream, 0)  # a BOS was written by the template
-            return SequenceState(self.model, ((row,),), opened.seed)
-        row = aligned(self._base.rows[0][0], ids, self.model.tokenizer)
+            return SequenceState(self.model, ((self._row(ids, images, opened.rows[0][0].stream),),), opened.seed)
+        base = self._base.rows[0][0]
+        row = aligned(with_same_images(base, images) if base.images else base, ids, self.model.tokenizer)
+        if images:
+            row = located(row, images, ids) or self._row(ids, images, base.stream)
         return SequenceState(self.model, ((self._base._fitting(row),),), self._base.seed)
+
+    def _row(self, token_ids: Sequence[int], images: Images, stream: RandomStream) -> StateRow:
+        """Return the row of a conversation of which nothing is fed."""
+        row = prompt_row(token_ids, self.model, stream, 0)  # a BOS was written by the template
+        if not images:
+            return row
+        row = replace(row, images=images)
+        return replace(row, prompt_length=len(row.text(self.model.tokenizer)))
 
     def _replied(self, maker: PieceMaker, state: SequenceState) -> Self:
         """Return the conversation with the reply of a generator at the end of a state, which may be calls."""

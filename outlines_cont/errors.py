@@ -297,6 +297,14 @@ class NotRecomputable(OutlinesContError, ValueError):
     """The keys and values of a row do not follow from its token ids, such as those of an image, and would have to be computed from them."""
 
 
+class ImageLost(NotRecomputable):
+    """The keys and values of an image are gone, and its pixels too, so that the tokens after it cannot be computed."""
+
+
+class ImageError(OutlinesContError, ValueError):
+    """An image cannot be read: a damaged file, a format that is not known, or more bytes or pixels than the limits allow."""
+
+
 class KVBudgetError(OutlinesContError, MemoryError):
     """The keys and values of the running rows exceed the budget; `needed` and `budget` are in bytes."""
 

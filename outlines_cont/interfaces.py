@@ -83,6 +83,20 @@ class PrefixStore(Protocol):
     def note(self, num_tokens: int) -> None: ...
 
 
+class ImagePixels(Protocol):
+    """What rows know of the pixels of an image; implemented by `kv.pixel_store.Pixels`.
+
+    Attributes:
+        digest: 32 hexadecimal digits that tell the image from others.
+        inputs: the tensors that a network takes for it; None once they were dropped.
+    """
+
+    @property
+    def digest(self) -> str: ...
+    @property
+    def inputs(self) -> Mapping[str, torch.Tensor] | None: ...
+
+
 class LanguageModel(Protocol):
     """The methods of a language model that the engine uses, implemented by `outlines_cont.models.HuggingFaceModel`.
 
@@ -173,6 +187,25 @@ class LanguageModel(Protocol):
 
     def score_rows(self, rows: Sequence[Any], firsts: Sequence[int], top: int = 0) -> list[list[Any]]:
         """Return the log-probability of each token of rows, of each from token `firsts` on, with the `top` most probable tokens there."""
+
+    @property
+    def image_placeholder(self) -> str:
+        """What a chat template, and the processor, writes in the place of an image."""
+
+    def read_image(self, image: Any) -> Any:
+        """Return an image as the network takes it, a `kv.pixel_store.ReadImage`; raise `UnsupportedModel` where it takes none."""
+
+    def pixels_of(self, token_ids: Sequence[int], inputs: Mapping[str, torch.Tensor]) -> Any:
+        """Return the same for the tensors of an image that were saved."""
+
+    def feed_image(
+        self, share: Any, token_ids: Sequence[int], pixels: Any, offset: int, wanted: Sequence[int]
+    ) -> tuple[Any, Any]:
+        """Feed an image on top of the keys and values of a row; return these with its own, and a `kv.batch.Fed`.
+
+        `offset` is by how much positions before it differ from indices; `wanted` are the indices of its tokens after which logits are
+        wanted.
+        """
 
     def forward(
         self,

@@ -26,6 +26,7 @@ class Meter:
         proposed_tokens: draft tokens, without forced ones.
         accepted_tokens: draft tokens that the sampler drew as well.
         saved_forwards: draws without a forward of their own, because the tokens before them were guessed; summed over rows.
+        images: images that were given to the model, again where their keys and values had been dropped.
         mask_seconds: seconds in which policies computed their branches (masks, forced text), summed over rows.
     """
 
@@ -39,6 +40,7 @@ class Meter:
     proposed_tokens: int = 0
     accepted_tokens: int = 0
     saved_forwards: int = 0
+    images: int = 0
     mask_seconds: float = 0.0
 
     def add(self, other: Meter) -> None:

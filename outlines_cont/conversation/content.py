@@ -44,6 +44,7 @@ from outlines_cont.policies.constraint import Constraint
 from outlines_cont.samplers import greedy
 from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.image_span import ceiling, floor
 from outlines_cont.state.row import GENERATED, StateRow
 from outlines_cont.state.sequence_state import SequenceState, only_row
 from outlines_cont.state.tokens import Tokens, check_length, checked_given, prompt_ids, prompt_row
@@ -170,7 +171,10 @@ class Content:
 
         A constraint is lifted, with a `ConstraintWarning`, if nothing is left from a position before its beginning on.
         """
+        images = self.row.images
+        start, stop = floor(images, start), ceiling(images, stop)  # an image goes as a whole
         row, first, constraint = _without(self.state, start, stop), self.approximate_from, self.constraint
+        kv = None if images else kv  # positions of an image are none that a rotation moves
         if start < constraint.start and stop == len(self.row.token_ids):
             _warn_of_lifting(constraint, start)
             constraint = _FREE

@@ -16,12 +16,16 @@ from outlines_cont.engine.engine import Engine, engine_of
 from outlines_cont.engine.job import Job, Step
 from outlines_cont.engine.prefill_row import PathRow, PrefillRow, run_rows, token_logprobs
 from outlines_cont.engine.scoring import TokenScore, score_rows, score_texts
+from outlines_cont.errors import UnsupportedModel
 from outlines_cont.immutable import Immutable
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.buffer import Layer
 from outlines_cont.kv.serial import kv_layout
 from outlines_cont.meter import Meter, MeterBoard
+from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.row import StateRow, is_lacking
+from outlines_cont.state.seeing import see_prompt
+from outlines_cont.state.sequence_state import SequenceState
 
 
 class EngineModel(Immutable):
@@ -140,6 +144,55 @@ class EngineModel(Immutable):
         fed = PrefillRow(replace(row, unscored=()), self, counts=counts, indices=indices)
         run_rows(self, [fed], counts)
         return torch.stack([fed.found[index] for index in indices])
+
+    def see(
+        self: LanguageModel, prompt: Any, images: Any, *, keep_pixels: bool = True, rng: Rng = None
+    ) -> SequenceState:
+        """Return a state of a prompt with images, which are processed now, once: any number of questions may follow.
+
+            state = model.see("Read this receipt: <image>\\n", images=["scan.jpg"])
+            total = continuous(generate.regex(model, "[0-9]+\\\\.[0-9]{2}"))(state + "Total: ")
+
+        Args:
+            prompt: a text, or `Tokens`, in which `<image>` stands for each image, in all families; or a list of texts, for a batch.
+            images: the images of the text in order: of PIL, paths, bytes of a file, arrays (H, W, 3) of bytes, or `data:` URLs; one that is
+                not in a list is a list of one. For a list of texts a list with those of each.
+            keep_pixels: keep what the network takes of the images, within `model.pixels.max_bytes`, as long as a state has them: where
+                keys and values are gone they are seen again. Otherwise the keys and values are `pinned`: never evicted.
+            rng: the seed of the random streams, as for a prompt.
+
+        Raises:
+            OptionError: a text does not have as many `<image>` as there are images.
+            ImageError: an image cannot be read. Of several texts that one fails alone, unless all do.
+            UnsupportedModel: the model takes no images, or not exactly; `model.capabilities.images` says why.
+            ContextLengthError, TokenizerError: a prompt cannot be fed.
+
+        Cost: a forward for each image, and those of the text.
+        """
+        rows, seed = see_prompt(self, prompt, images, keep_pixels=keep_pixels, rng=rng)
+        return SequenceState(self, rows, seed)
+
+    @property
+    def image_placeholder(self) -> str:
+        """Raise `UnsupportedModel`; see `read_image`."""
+        return str(self.read_image(None))
+
+    def read_image(self, image: Any) -> Any:
+        """Raise `UnsupportedModel`: a function of token ids takes no images."""
+        raise UnsupportedModel(
+            f"expected a model that takes images, got {self!r}. Open one of images and texts: `models.transformers(...)`."
+        )
+
+    def pixels_of(self, token_ids: Sequence[int], inputs: Mapping[str, torch.Tensor]) -> Any:
+        """Raise the same."""
+        return self.read_image(inputs)
+
+    def feed_image(
+        self, share: Any, token_ids: Sequence[int], pixels: Any, offset: int, wanted: Sequence[int]
+    ) -> tuple[Any, Any]:
+        """Raise the same."""
+        found: tuple[Any, Any] = self.read_image(pixels)
+        return found
 
     def score(self: LanguageModel, prompt: Any, text: Any) -> Any:
         """Return the log-probabilities that the model gives to the tokens of a text after a prompt.

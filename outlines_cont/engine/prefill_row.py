@@ -17,6 +17,7 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.row import RowKV
 from outlines_cont.meter import Meter
 from outlines_cont.samplers import greedy
+from outlines_cont.state.image_span import ceiling
 from outlines_cont.state.row import StateRow
 
 _READ = torch.empty(0)  # in place of logits, which are not kept
@@ -36,7 +37,7 @@ class PrefillRow(Row):
         source.check_pinned(kept, f"token {kept} would be fed again, for logits")
         held = replace(source, kv=source.kv[:kept] if source.kv is not None and kept else None)
         super().__init__(held, model, Piece(sampler=greedy(), limits=RowLimits.of(model, ())), counts=counts)
-        self.tokens = self.tokens.cut(indices[-1] + 1)
+        self.tokens = self.tokens.cut(ceiling(source.images, indices[-1] + 1))
         counts.recomputed_tokens += min(source.cached, len(self.token_ids)) - kept
         self.found: dict[int, torch.Tensor] = {}
         self.num_fed = 0

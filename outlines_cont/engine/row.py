@@ -31,7 +31,7 @@ from outlines_cont.engine.fed_tokens import FedSequence, FedTokens
 from outlines_cont.engine.guidance import NegativeSequence, guided_logits
 from outlines_cont.engine.piece import Piece, RowStatus, RunningPiece, Sample
 from outlines_cont.engine.track import Top, Track
-from outlines_cont.errors import DeadEnd, InvalidLogits
+from outlines_cont.errors import DeadEnd, InvalidLogits, UnsupportedBranch
 from outlines_cont.immutable import changed
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.row import RowKV
@@ -42,6 +42,7 @@ from outlines_cont.policies.policy import Policy
 from outlines_cont.policies.policy_states import PolicyStates
 from outlines_cont.policies.slow_work import SlowWork, TooLong, bounded
 from outlines_cont.sampling.kernels import TokenCounts
+from outlines_cont.state.image_span import Images, floor, keyed, until
 from outlines_cont.state.row import FORCED, GENERATED, HEALED, WRITTEN, StateRow, WrittenPiece
 from outlines_cont.user_code import user_code_error
 
@@ -138,6 +139,8 @@ class Row(FedSequence):
         self.begin(piece, **given)
         if source.pinned > min(self.tokens.num_common, self.cached):
             self.guarded(source.check_pinned, min(self.tokens.num_common, self.cached), "its last tokens are removed")
+        if source.images:
+            self.guarded(source.check_images)
 
     def begin(
         self,
@@ -437,6 +440,17 @@ class Row(FedSequence):
         return min([self.length - 1, *(index - 1 for index in self.tokens.unscored[:1])])
 
     @property
+    def images(self) -> Images:
+        """The images among its tokens: those of its source, but where it was rewound to before them."""
+        return until(self.source.images, self.tokens.num_common)
+
+    @property
+    def key_ids(self) -> list[int]:
+        """The ids as a key of keys and values: those of images stand for their pixels. Not to be changed."""
+        images = self.images
+        return keyed(images, self.tokens.ids) if images else self.tokens.ids
+
+    @property
     def source_cached(self) -> int:
         """How many tokens of the row are in the KV cache that it began with."""
         return min(len(self.base_kv) if self.base_kv is not None else 0, self.tokens.num_common)
@@ -634,6 +648,11 @@ class Row(FedSequence):
         if length < self.piece_start:
             raise ValueError(
                 f"expected a policy to rewind at most {self.length - self.piece_start} tokens, those of the piece, got {count}"
+            )
+        if self.source.images and (start := floor(self.images, length)) < length:
+            raise UnsupportedBranch(
+                f"expected a rewind that keeps an image or removes it, got one of {count} tokens, to token {length}, into an image that "
+                f"begins at token {start}. Rewind {count + length - start} tokens."
             )
         self.policies = self.policies.rewound(count, self, self.decider)
         if self.program is not None:

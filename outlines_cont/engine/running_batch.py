@@ -22,10 +22,11 @@ from outlines_cont.engine.piece import RowStatus
 from outlines_cont.engine.row import Row
 from outlines_cont.errors import KVBudgetError
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.kv.batch import KVBatch
+from outlines_cont.kv.batch import Fed, KVBatch
 from outlines_cont.kv.row import RowKV
-from outlines_cont.kv.serial import AnyBatch, open_batch
+from outlines_cont.kv.serial import AnyBatch, ClosedBatch, open_batch
 from outlines_cont.meter import Meter
+from outlines_cont.state.image_span import ImageSpan, floor, offset
 from outlines_cont.state.row import StateRow
 
 # A row with this many tokens to feed, or fewer, is fed in the forwards of the rows that decode: such as one that continues a state.
@@ -50,7 +51,7 @@ class RunningBatch:
         self.scores: torch.Tensor | None = None
         self._scored: list[tuple[Row, int]] = []  # how many of them are of which row
         self._model = model
-        self._kv: AnyBatch | None = None
+        self._kv: AnyBatch | ClosedBatch | None = None
         self._is_anew = False  # whether not everything was fed since `begin_anew`
 
     @property
@@ -93,15 +94,20 @@ class RunningBatch:
         if logits is not None:
             return logits
         sequences = self.sequences
-        pending = [one.chunk() for one in sequences]
+        if any(row.source.images for row in self.rows) and self._feed_image():
+            return None
+        pending = self._pending(sequences)
         if not any(pending):
             return None
-        if self._kv is None:
-            self._kv = open_batch(self._model, [one.base_kv for one in sequences])
+        if self._kv is None or isinstance(self._kv, ClosedBatch):
+            self._kv = open_batch(self._model, self._all_released())
             if self._is_anew and isinstance(self._kv, KVBatch):
                 self._kv.allocate_exactly(max(map(len, pending)))
         if self._align(sequences, self._kv):
-            pending = [one.chunk() for one in sequences]
+            pending = self._pending(sequences)
+            if not any(pending):  # an image was lost with what was cut, and is next
+                return None
+        self._kv.offsets = _offsets_of(sequences)
         width = chunk_width([*map(len, pending)], max_tokens, self._model.device.type)
         chunks = pending if width == 1 == max(map(len, pending)) else [chunk[:width] for chunk in pending]
         wanted = [one.wanted(len(chunk)) for one, chunk in zip(sequences, chunks, strict=True)]
@@ -119,18 +125,51 @@ class RunningBatch:
         is_plain = num_columns == 1 and all(chunks) and all(row.is_ready for row in self.rows)
         return fed.logits[: len(self.rows), 0] if is_plain else None
 
+    def _pending(self, sequences: Sequence[Row | NegativeSequence]) -> list[list[int]]:
+        """Return what each sequence has to feed, up to the next image."""
+        return [_up_to_image(one, one.chunk()) if isinstance(one, Row) else one.chunk() for one in sequences]
+
+    def _feed_image(self) -> bool:
+        """Feed the image of the first row that comes to one, alone; return whether there was one. The batch is opened again later."""
+        found = ((at, row, span) for at, row in enumerate(self.rows) if (span := _image_to_feed(row)) is not None)
+        at, row, span = next(found, (0, None, None))
+        if row is None or span is None:
+            return False
+        shares = self._all_released()
+        self._kv = ClosedBatch(shares)
+        share = shares[at]
+        held = len(share) if share is not None else 0
+        if held < row.cached:  # evicted meanwhile: what is before the image is fed first
+            row.lose(held)
+            return _image_to_feed(row) is not None and self._feed_image()
+        kept = share[: row.cached] if share is not None and row.cached else None
+        kv, fed = _feed_image(self._model, row, span, kept)
+        self._kv.replace(at, kv)
+        self.counts.forwards += fed.num_forwards
+        self.counts.images += 1
+        self.num_fed = span.stop - span.start
+        columns = [fed.columns[0] if index == at else {} for index in range(len(self.rows))]
+        self._score(fed.logits.expand(len(self.rows), -1, -1), columns)
+        row.fed(span.stop - span.start, {index: fed.logits[0, column] for index, column in columns[at].items()})
+        return True
+
     def _feed_next(self) -> torch.Tensor | None:
         """Do the same for rows of which each has one token to feed, its last; None, and nothing is done, where there are others."""
-        kv, token_ids = self._kv, list[int]()
+        kv, token_ids, has_images = self._kv, list[int](), False
         for row in self.rows:
             feed, tokens = row.feed, row.tokens
             if row.status is not RowStatus.SAMPLING or feed.cached != tokens.length - 1 or not row.draws_next:
                 return None
             if feed.expected.token_ids or tokens.unscored or row.negative is not None:
                 return None
+            if row.source.images:
+                if _image_to_feed(row) is not None:
+                    return None
+                has_images = True
             token_ids.append(tokens.ids[-1])
         if not isinstance(kv, KVBatch) or (lengths := kv.lengths) != [row.feed.cached for row in self.rows]:
             return None
+        kv.offsets = _offsets_of(self.rows) if has_images else None
         logits = kv.feed_next(token_ids, lengths)
         self.counts.forwards += 1
         self.num_fed, self._is_anew = len(self.rows), False
@@ -255,6 +294,8 @@ class RunningBatch:
 
     def _released(self, leaving: Sequence[int]) -> list[RowKV | None]:
         """Return the keys and values of the rows at indices `leaving`; None for the others."""
+        if isinstance(self._kv, ClosedBatch):
+            self._open(self._kv.release_all())
         if self._kv is None:
             return [row.base_kv for row in self.rows]
         if len(leaving) == len(self.rows):
@@ -305,3 +346,42 @@ class RunningBatch:
 def _has_taken(one: Row | NegativeSequence) -> bool:
     """Return whether a sequence begins with keys and values that it has taken from another."""
     return one.base_kv is not None and one.base_kv is not one.source.kv
+
+
+def _next_image(row: Row) -> ImageSpan | None:
+    """Return the first image of a row that is not fed, None for none; what is fed of one that is not whole is lost."""
+    images = row.images
+    start = floor(images, row.cached)
+    if start < row.cached:
+        row.lose(start)
+    return next((span for span in images if span.start >= row.cached and span.stop <= row.length), None)
+
+
+def _image_to_feed(row: Row) -> ImageSpan | None:
+    """Return the image that a row has to feed next, None where there is none, or text before it."""
+    span = _next_image(row) if row.source.images else None
+    return span if span is not None and span.start == row.cached and row.num_pending else None
+
+
+def _up_to_image(row: Row, chunk: list[int]) -> list[int]:
+    """Return the pending tokens of a row before the next image."""
+    span = _next_image(row) if row.source.images else None
+    return chunk if span is None else chunk[: span.start - row.cached]
+
+
+def _offsets_of(rows: Sequence[object]) -> list[int] | None:
+    """Return by how much the positions of the next tokens of sequences differ from their indices; None where none has an image."""
+    if not any(row.source.images for row in rows if isinstance(row, Row)):
+        return None
+    return [offset(row.images, row.cached) if isinstance(row, Row) else 0 for row in rows]
+
+
+def _feed_image(model: LanguageModel, row: Row, span: ImageSpan, share: RowKV | None) -> tuple[RowKV | None, Fed]:
+    """Feed an image of a row on top of its keys and values; return these with those of the image, and the logits that the row wants.
+
+    Raises `ImageLost` where the pixels are not at hand, `KVBudgetError` where there is no room.
+    """
+    row.source.check_images()
+    ids = row.token_ids[span.start : span.stop]
+    kv, fed = model.feed_image(share, ids, span.pixels, offset(row.images, span.start), row.wanted(len(ids)))
+    return kv, fed

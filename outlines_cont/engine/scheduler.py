@@ -70,7 +70,7 @@ class Reuse:
             return False
         if self._running is None:
             self._cache.refresh()
-        token_ids = tuple(row.tokens.ids[:most])
+        token_ids = tuple(row.key_ids[:most])
         others = self._others(token_ids[:least])
         now, source, later, leader = self._longest(row, most, others)
         held = self._cache.num_held(token_ids)
@@ -116,7 +116,7 @@ class Reuse:
             # A longer prefix has the same token at index `now`.
             if now >= most or reach <= now or other.tokens.ids[now] != row.tokens.ids[now]:
                 continue
-            common = min(num_common(row.tokens.ids, other.tokens.ids), most, reach)
+            common = min(num_common(row.key_ids, other.key_ids), most, reach)
             if min(common, other.cached) > now:
                 now, source = min(common, other.cached), (other, batch)
             if common > later:
@@ -131,7 +131,7 @@ class Reuse:
                 for other in batch.rows:
                     kv = other.base_kv
                     if other.error is None and (kv is None or kv.num_fresh(self._model.kv_store.epoch) == len(kv)):
-                        key = tuple(other.token_ids[: self._cache.min_tokens])
+                        key = tuple(other.key_ids[: self._cache.min_tokens])
                         self._running.setdefault(key, []).append((other, batch))
         return self._running.setdefault(beginning, [])
 
@@ -347,7 +347,7 @@ class Scheduler:
         if worth:
             cache.refresh()
         for state_row, kv in worth:
-            cache.keep(state_row.token_ids[: len(kv)], kv, least)
+            cache.keep(state_row.key_ids[: len(kv)], kv, least)
         return ended
 
     def shares(self, rows: Sequence[Row]) -> list[RowKV | None]:

@@ -13,6 +13,7 @@ from typing import Self
 
 from outlines_cont.immutable import shallow_copy
 from outlines_cont.sampling.kernels import TokenCounts
+from outlines_cont.state.image_span import until
 from outlines_cont.state.row import APPENDED, GENERATED, HEALED, NOTHING_SKIPPED, WRITTEN, StateRow, counts_of
 
 Top = tuple[tuple[int, float], ...]
@@ -269,4 +270,5 @@ class Track:
             search=None if search is None else search.adding(self.ends, self.cuts),
             unscored=tuple([index for index in self.unscored if index < end]),
             pinned=min(source.pinned, self.num_common),
+            images=until(source.images, self.num_common),
         )

@@ -63,8 +63,8 @@ class ChoiceRows:
         Raises:
             OptionError: one has no room within `max_tokens`, and `exact=True` was given.
         """
-        # Equal ids of pinned tokens have other keys and values.
-        key = tuple(row.tokens.ids), id(row.source.kv) if row.source.pinned else None
+        # Equal ids of pinned tokens, and of images, have other keys and values.
+        key = tuple(row.key_ids), id(row.source.kv) if row.source.pinned else None
         if key not in self._trees:
             self._trees[key] = self.choice.tree(self._model, _as_value(row))
         tree = self._trees[key]

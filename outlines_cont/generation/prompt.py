@@ -15,6 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from outlines_cont.chats.image_parts import expanded, images_of, with_images
 from outlines_cont.chats.message import is_conversation
 from outlines_cont.chats.template import ChatTemplate
 from outlines_cont.engine.guidance import Guidance
@@ -216,9 +217,22 @@ def _items(model: LanguageModel, prompt: Any, thinks: bool) -> list[Given | Sequ
 def _item(model: LanguageModel, item: Any, thinks: bool) -> Given | SequenceState | None:
     if is_conversation(item):
         template = ChatTemplate.of(model, None, {})
-        token_ids = template.token_ids(item, is_open=True)
+        messages = [with_images(message, model) for message in item]
+        token_ids = template.token_ids(messages, is_open=True)
+        found = images_of(messages)
+        if found:
+            return _seen_state(model, [*token_ids, *([] if thinks else closing_ids(template, token_ids))], found)
         return (*token_ids, *([] if thinks else closing_ids(template, token_ids)))
     return item if isinstance(item, SequenceState) else as_given(item)
+
+
+def _seen_state(model: LanguageModel, token_ids: Sequence[int], images: Sequence[Any]) -> SequenceState:
+    """Return the state of the ids of messages with images, of which nothing is fed yet."""
+    ids, spans = expanded(token_ids, images, model)
+    check_length(model, ids)
+    (seed,) = open_seeds(None, 1)
+    row = replace(prompt_row(ids, model, RandomStream(seed), 0), images=spans)
+    return SequenceState(model, ((replace(row, prompt_length=len(row.text(model.tokenizer))),),), seed)
 
 
 def _without_padding(prompt: Any) -> Any:

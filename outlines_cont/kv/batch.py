@@ -48,6 +48,7 @@ class KVBatch:
 
     Attributes:
         heads: for each row, the parts before its tail, which it may share with other rows.
+        offsets: by how much the positions of the next tokens of each row differ from their indices; None if they do not.
     """
 
     _mask: NDArray[np.bool_]  # without the columns that were fed since it was set, all of which are tokens
@@ -64,6 +65,7 @@ class KVBatch:
         self._model = model
         self._store = model.kv_store
         self.heads: list[list[KVPart]] = []
+        self.offsets: Sequence[int] | None = None
         self._head_lengths: list[int] = []
         self._tail_lengths: list[int] = []
         is_fixed = sharing is not None or not model.can_branch
@@ -115,6 +117,8 @@ class KVBatch:
         ]
         fed = np.zeros((2, len(chunks), width), dtype=np.int64)
         positions = np.arange(width) + np.array(self.lengths)[:, None]
+        if self.offsets is not None:
+            positions += np.array(self.offsets)[:, None]
         if is_ragged:
             spans = np.arange(width) - np.array(starts)[:, None]  # the index of each column in the chunk of the row
             new = (spans >= 0) & (spans < np.array(sizes)[:, None])
@@ -140,6 +144,8 @@ class KVBatch:
         `lengths` are those of the rows, where the caller has read them.
         """
         fed = np.array([token_ids, self.lengths if lengths is None else lengths])[..., None]
+        if self.offsets is not None:
+            fed[1, :, 0] += np.array(self.offsets)
         logits = self._forward(fed, None, [0])
         self._tail_lengths = [length + 1 for length in self._tail_lengths]
         return logits[:, 0]

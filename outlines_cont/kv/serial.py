@@ -20,6 +20,8 @@ from outlines_cont.kv.batch import Fed, KVBatch
 from outlines_cont.kv.buffer import Layer
 from outlines_cont.kv.row import RowKV
 
+_NOT_MOVED = (0,)
+
 
 @dataclass(frozen=True, eq=False)
 class Snapshot:
@@ -64,6 +66,7 @@ class RecurrentBatch:
         """Take the snapshots of one row, None for none. Cost: a copy of its last snapshot."""
         (share,) = shares
         self._model = model
+        self.offsets: Sequence[int] | None = None
         self._snapshots = share.snapshots if isinstance(share, RecurrentKV) else ()
         self._length = 0
         self._restore()
@@ -81,7 +84,7 @@ class RecurrentBatch:
         logits = self._model.forward(
             torch.tensor([list(chunk)], device=device),
             torch.ones((1, stop), dtype=torch.int64, device=device),
-            torch.arange(self._length, stop, device=device)[None],
+            torch.arange(self._length, stop, device=device)[None] + (self.offsets or _NOT_MOVED)[0],
             self._cache,
             # A forward has some logits, even where none are wanted yet.
             sorted(columns) or [len(chunk) - 1],
@@ -115,6 +118,17 @@ class SerialBatch:
         self._batches = batches
 
     @property
+    def offsets(self) -> Sequence[int] | None:
+        """What positions differ by from indices; see `KVBatch`."""
+        found = [batch.offsets for batch in self._batches]
+        return None if any(one is None for one in found) else [one[0] for one in found if one is not None]
+
+    @offsets.setter
+    def offsets(self, values: Sequence[int] | None) -> None:
+        for row, batch in enumerate(self._batches):
+            batch.offsets = None if values is None else values[row : row + 1]
+
+    @property
     def lengths(self) -> list[int]:
         """The number of tokens of each sequence that are cached."""
         return [batch.lengths[0] for batch in self._batches]
@@ -139,6 +153,43 @@ class SerialBatch:
 
 
 AnyBatch = KVBatch | RecurrentBatch | SerialBatch
+
+
+class ClosedBatch:
+    """The keys and values of sequences between two batches, of which none is evicted meanwhile."""
+
+    def __init__(self, shares: Sequence[RowKV | None]) -> None:
+        """Take the keys and values, or snapshots, of the sequences; None for a sequence without any."""
+        self._shares = list(shares)
+        self._use()
+
+    @property
+    def lengths(self) -> list[int]:
+        """The number of tokens of each sequence that are cached."""
+        return [len(share) if share is not None else 0 for share in self._shares]
+
+    def replace(self, row: int, share: RowKV | None) -> None:
+        """Take other keys and values for one sequence."""
+        before = self._shares
+        self._shares = [*before[:row], share, *before[row + 1 :]]
+        _discard(before, self)
+        self._use()
+
+    def release_all(self) -> list[RowKV | None]:
+        """Return the keys and values of all sequences, which may be evicted from then on."""
+        _discard(self._shares, self)
+        return self._shares
+
+    def _use(self) -> None:
+        for share in self._shares:
+            for buffer in share.buffers if share is not None else ():
+                buffer.users.add(self)
+
+
+def _discard(shares: Sequence[RowKV | None], user: ClosedBatch) -> None:
+    for share in shares:
+        for buffer in share.buffers if share is not None else ():
+            buffer.users.discard(user)
 
 
 def open_batch(model: LanguageModel, shares: Sequence[RowKV | None]) -> AnyBatch:

@@ -88,6 +88,9 @@ class Finding:
         return self.holds
 
 
+_NAMES = ("crop", "stack", "skip", "branch", "reuse", "fused", "exact", "images")
+
+
 @dataclass(frozen=True, slots=True)
 class Capabilities:
     """Which operations on the KV cache of a model leave its logits unchanged. Without one, tokens are recomputed or copied.
@@ -101,6 +104,7 @@ class Capabilities:
         fused: the layers run by our own forward, over the same weights (`models.fused`), now; else by that of transformers.
         exact: the logits after a text depend on it alone, bit by bit; else on what else is in a batch, too, and on how the text was cut
             into chunks, up to rounding.
+        images: prompts may have images (`model.see`), behind which all that is above holds.
     """
 
     crop: Finding
@@ -110,9 +114,10 @@ class Capabilities:
     reuse: Finding
     fused: Finding
     exact: Finding
+    images: Finding = Finding(False, "its network takes no images")
 
     def __str__(self) -> str:
-        lines = [(name, getattr(self, name)) for name in ("crop", "stack", "skip", "branch", "reuse", "fused", "exact")]
+        lines = [(name, getattr(self, name)) for name in _NAMES]
         return "\n".join(f"{name:<7}{'yes' if finding else 'no':<5}{finding.why}" for name, finding in lines)
 
 
@@ -155,7 +160,7 @@ def check_recurrent(network: PreTrainedModel, model: LanguageModel) -> None:
         batch, other = RecurrentBatch(model, shares), RecurrentBatch(model, shares)
         fed(other, 6, 9)
         found = [fed(batch, 6, 12), *(fed(batch, at, at + 1) for at in range(12, len(ids)))]
-        error = max(_error(one[0], line) for one, line in zip(found, whole, strict=True))
+        error = max(relative_error(one[0], line) for one, line in zip(found, whole, strict=True))
     except Exception as failure:  # any error of a model that does not support a cache in chunks
         raise UnsupportedModel(f"{name} cannot continue from its cache ({failure}). {_ADVICE}{untested()}") from failure
     if not error < _recurrent_tolerance(model):
@@ -194,13 +199,14 @@ def check_causal(network: PreTrainedModel, model: LanguageModel, plain: Forward)
         raise UnsupportedModel(
             f"{name} cannot continue from its cache ({failure!r}). {_ADVICE}{untested()}"
         ) from failure
-    changed = _error(other, early)
+    changed = relative_error(other, early)
     if not changed < _SEES_NOTHING_LATER:
         raise UnsupportedModel(
             f"expected a causal model, got {name}, whose logits change by {changed:.2g} times their spread with the tokens that follow. An "
-            f"encoder, such as BERT, needs `is_decoder=True` in its config. {_ADVICE}{untested()}"
+            "encoder, such as BERT, needs `is_decoder=True` in its config; one whose prompt is bidirectional, such as PaliGemma, cannot be "
+            f"continued exactly. {_ADVICE}{untested()}"
         )
-    error = max(_error(begun, early), _error(continued, late))
+    error = max(relative_error(begun, early), relative_error(continued, late))
     if not error < max(tolerance(model.dtype), _QUANTISED):
         raise UnsupportedModel(
             f"expected {name} to have the same logits in chunks as in one forward, got an error of {error:.2g} times their spread: it does "
@@ -337,7 +343,7 @@ def compare(config: Any, model: LanguageModel, own: Forward, plain: Forward, *, 
         return Finding(False, f"our own forward failed: {failure}")
     wanted = _read_alone(_Probed(model, plain), ids)
     unit = _unit(model.dtype)
-    error, mean = _error(found, wanted), _error(found, wanted, mean=True)
+    error, mean = relative_error(found, wanted), relative_error(found, wanted, mean=True)
     return Finding(
         error < max(_LARGEST_ERROR * unit, 1e-5) or mean < max(_MEAN_ERROR * unit, 3e-5),
         f"measured: error {error:.1e} of the spread of the logits, {mean:.1e} in the mean square",
@@ -405,7 +411,7 @@ def _ragged_errors(model: LanguageModel, num_ids: int) -> tuple[float, float]:
     batch, got = _batch(model, 2), []
     for chunks in ([long[:9], short[:5]], [long[9:12], short[5:6]], [long[12:], short[6:]]):
         got.append(batch.feed(chunks, [[len(chunk) - 1] for chunk in chunks]).logits[:, 0])
-    stacked, *skipped = (_error(line, wanted[:, index], wanted) for index, line in enumerate(got))
+    stacked, *skipped = (relative_error(line, wanted[:, index], wanted) for index, line in enumerate(got))
     return stacked, max(skipped)
 
 
@@ -425,7 +431,7 @@ def _branch_error(model: LanguageModel, num_ids: int) -> float:
         last = batch.feed([tail[3:] for tail in tails], [[0], [0]]).logits[:, 0]
     except Exception:  # any error of a model that does not expect such a mask or such keys: it cannot branch
         return math.inf
-    return _error(torch.stack([first, last], dim=1), plain)
+    return relative_error(torch.stack([first, last], dim=1), plain)
 
 
 def _random_ids(num_ids: int, *lengths: int) -> list[list[int]]:
@@ -433,7 +439,9 @@ def _random_ids(num_ids: int, *lengths: int) -> list[list[int]]:
     return [torch.randint(num_ids, (length,), generator=generator).tolist() for length in lengths]
 
 
-def _error(found: torch.Tensor, wanted: torch.Tensor, like: torch.Tensor | None = None, *, mean: bool = False) -> float:
+def relative_error(
+    found: torch.Tensor, wanted: torch.Tensor, like: torch.Tensor | None = None, *, mean: bool = False
+) -> float:
     """Return the largest difference over the standard deviation of `like`, by default `wanted`; NaN counts as infinity.
 
     With `mean` it is the root of the mean square of the differences. Equal infinities are no difference and have no part in the deviation:

@@ -17,26 +17,29 @@ import hashlib
 import inspect
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase, ProcessorMixin
 
 from outlines_cont.checks import check, checked_bool, is_int, is_number, knows_its_options
 from outlines_cont.device import upload
 from outlines_cont.engine.prefill import EngineModel
-from outlines_cont.errors import NotPicklable, OptionError, UnsupportedModel
+from outlines_cont.errors import ImageLost, NotPicklable, OptionError, UnsupportedModel
 from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
 from outlines_cont.kv.attention import causal_mask, prefix_attention_of
+from outlines_cont.kv.batch import Fed
 from outlines_cont.kv.growing import GrowingCache
+from outlines_cont.kv.pixel_store import Pixels, PixelStore, ReadImage
 from outlines_cont.kv.prefix_cache import PrefixCache
+from outlines_cont.kv.row import RowKV
 from outlines_cont.kv.store import KVStore
 from outlines_cont.models.capability import (
     NOT_IN_PLACE,
@@ -53,8 +56,11 @@ from outlines_cont.models.capability import (
 from outlines_cont.models.collector import freeze_modules
 from outlines_cont.models.decoder_family import NotFused
 from outlines_cont.models.fused import FusedDecoder, fused_decoder
+from outlines_cont.models.image_probe import NO_IMAGES, ImageFeeder, probe_images
+from outlines_cont.models.image_reader import ImageReader, takes_images
 from outlines_cont.models.invariant import invariant_decoder
-from outlines_cont.models.loading import Opening, load, load_bundled, next_number, reopened
+from outlines_cont.models.loading import Opening, load, load_bundled, next_number, open_processor, reopened
+from outlines_cont.models.text_tower import text_tower
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 from outlines_cont.models.versions import cache_argument
 from outlines_cont.waiting import spin_watch
@@ -66,6 +72,7 @@ _INVARIANT: dict[tuple[Any, ...], bool] = {}
 """Whether the deterministic forward of a class and a config is so, by float type and number of threads."""
 # How many values of each weight are in the fingerprint of a model.
 _FINGERPRINT_VALUES = 64
+_PIXEL_BYTES = 2**30
 _no_context = nullcontext()
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 # The memory that is assumed where the system does not report it.
@@ -86,6 +93,7 @@ class HuggingFaceModel(EngineModel):
         opening: the call that opened it, by which it is pickled; None for one that was wrapped.
         prefix_cache: keys and values of recent prompts and texts; see `PrefixCache`.
         deterministic: whether the logits after a text depend on it alone; see `models.from_transformers`.
+        pixels: what the network takes of the images of states, to see them again; `pixels.max_bytes` bounds it, 1 GiB by default.
     """
 
     has_kv = True
@@ -99,13 +107,18 @@ class HuggingFaceModel(EngineModel):
         prefix_cache_bytes: int | None = None,
         fused: bool = True,
         deterministic: bool = False,
+        open_processor: Callable[[], Any] | None = None,
     ) -> None:
         super().__init__()
         self.is_recurrent = is_recurrent(model)
         self.hugging_face = model
         self.deterministic = deterministic
         make = invariant_decoder if deterministic else fused_decoder
-        self._fused, self._why_not_fused = _made(make, model) if fused else (None, "turned off: `fused=False`")
+        # Kept, as the decoder that is made of it does not keep it alive.
+        self._text_tower = text_tower(model)
+        self._fused, self._why_not_fused = (
+            _made(make, self._text_tower) if fused else (None, "turned off: `fused=False`")
+        )
         self.vocab_size = _vocab_size(model)
         self.tokenizer: TokenizerProtocol = (
             tokenizer if hasattr(tokenizer, "token_bytes") else Tokenizer(tokenizer, vocab_size=self.vocab_size)
@@ -119,6 +132,8 @@ class HuggingFaceModel(EngineModel):
         self.kv_store = KVStore(kv_budget_bytes)
         size = default_prefix_cache_bytes(model.device) if prefix_cache_bytes is None else prefix_cache_bytes
         self._prefix_cache = PrefixCache(self.kv_store, size, lambda: _weights_mark(model))
+        self.pixels = PixelStore(_PIXEL_BYTES)
+        self._open_processor = open_processor
         self._takes = frozenset(inspect.signature(model.forward).parameters)
         self.cache_argument = cache_argument(model)
         if self.is_recurrent:
@@ -209,7 +224,8 @@ class HuggingFaceModel(EngineModel):
     def capabilities(self) -> Capabilities:
         """The operations that the model's KV cache supports; `print` it. A short probe runs once per class, config and float type."""
         fused = self._fused_now()
-        found = replace(self._probed(fused), fused=fused, exact=exactness(self.dtype, self.deterministic))
+        exact = exactness(self.dtype, self.deterministic)
+        found = replace(self._probed(fused), fused=fused, exact=exact, images=self._images)
         return replace(found, branch=NOT_IN_PLACE) if self.deterministic else found
 
     def _probed(self, fused: Finding) -> Capabilities:
@@ -229,7 +245,8 @@ class HuggingFaceModel(EngineModel):
     def _verified(self) -> Finding:
         """Whether our own forward has the logits of that of transformers; measured when it is first needed."""
         assert self._fused is not None
-        config, forwards = self.hugging_face.config, (self._fused_forward, self._plain_forward)
+        config = self.hugging_face.config.get_text_config(decoder=True)
+        forwards = self._fused_forward, self._plain_forward
         return compare(config, self, *forwards, can_branch=not self.deterministic)
 
     def _fused_now(self) -> Finding:
@@ -260,6 +277,65 @@ class HuggingFaceModel(EngineModel):
         if key not in _INVARIANT:
             _INVARIANT[key] = is_invariant(self.hugging_face.config, self, self._fused_forward)
         return _INVARIANT[key]
+
+    @cached_property
+    def _reader(self) -> ImageReader | None:
+        """What makes images ready for the network; None where it takes none, or there is no processor."""
+        if self._open_processor is None or not takes_images(self.hugging_face):
+            return None
+        return ImageReader(self.hugging_face, self.tokenizer, self._open_processor, self.pixels)
+
+    @cached_property
+    def _images(self) -> Finding:
+        """Whether the network is exact behind an image; measured when it is first needed."""
+        if not takes_images(self.hugging_face):
+            return NO_IMAGES
+        if self._reader is None:
+            advice = "pass its processor: `models.from_transformers(model, processor)`"
+            return Finding(False, f"opened with a tokenizer alone; {advice}")
+        with self.kv_store.lock:
+            return probe_images(self.hugging_face, self, self._reader, self._image_forward)
+
+    @property
+    def image_placeholder(self) -> str:
+        """What a chat template, and the processor, writes in the place of an image. Raises `UnsupportedModel` where there are none."""
+        return self._sighted.placeholder
+
+    @property
+    def _sighted(self) -> ImageReader:
+        """The reader of a model that is exact behind an image."""
+        found = self._images
+        if not found or self._reader is None:
+            raise UnsupportedModel(f"expected a model that takes images, got {self!r}: {found.why}.")
+        return self._reader
+
+    def read_image(self, image: Any) -> ReadImage:
+        """Return an image as the network takes it; see `models.image_file.open_image` for what is an image.
+
+        Raises:
+            UnsupportedModel: the network takes no images, or is not exact behind them.
+            ImageError: the image cannot be read.
+        """
+        return self._sighted.read(image)
+
+    def pixels_of(self, token_ids: Sequence[int], inputs: Mapping[str, torch.Tensor]) -> ReadImage:
+        """Return the same for the tensors of an image that were saved."""
+        return self._sighted.of_tensors(token_ids, inputs)
+
+    def feed_image(
+        self, share: RowKV | None, token_ids: Sequence[int], pixels: Pixels, offset: int, wanted: Sequence[int]
+    ) -> tuple[RowKV | None, Fed]:
+        """Feed an image on top of the keys and values of a row; see `LanguageModel.feed_image`."""
+        inputs = self.pixels.use(pixels)
+        if inputs is None or self._reader is None:
+            raise ImageLost("expected an image whose pixels are kept, but they were dropped. See it anew: `model.see`.")
+        feeder = ImageFeeder(self, self._reader, self._image_forward, (token_ids, inputs))
+        return feeder.feed(share, offset, wanted)
+
+    def _image_forward(self, *args: Any) -> torch.Tensor:
+        with _no_context if torch.is_inference_mode_enabled() else torch.inference_mode():
+            logits = self._plain_forward(*args)
+        return logits if logits.dtype == torch.float64 else logits.float()
 
     def new_cache(self) -> DynamicCache:
         """Return an empty cache of one row, with the layers that the config names."""
@@ -317,10 +393,17 @@ class HuggingFaceModel(EngineModel):
         return self._fused(input_ids, attention_mask, position_ids, cache.tails, columns)
 
     def _plain_forward(
-        self, input_ids: Any, attention_mask: Any, position_ids: Any, cache: Any, columns: Sequence[int]
+        self,
+        input_ids: Any,
+        attention_mask: Any,
+        position_ids: Any,
+        cache: Any,
+        columns: Sequence[int],
+        image: Mapping[str, Any] | None = None,
     ) -> torch.Tensor:
         options: dict[str, Any] = {self.cache_argument: cache}
         options |= {"position_ids": position_ids} if "position_ids" in self._takes else {}
+        options |= image or {}
         if "attention_mask" in self._takes:
             options["attention_mask"] = attention_mask
         last = len(columns) == 1 and columns[0] == input_ids.shape[1] - 1
@@ -388,13 +471,14 @@ def transformers(
     """
     freeze_modules(checked_bool(freeze, "freeze"))
     model, tokenizer = load(id_or_path, device, dtype, kwargs)
+    opener = partial(open_processor, id_or_path, kwargs)
     own: dict[str, Any] = {
         "kv_budget_bytes": kv_budget_bytes,
         "prefix_cache_bytes": prefix_cache_bytes,
         "fused": fused,
         "deterministic": deterministic,
     }
-    wrapped = from_transformers(model, tokenizer, **own)
+    wrapped = _wrapped(model, tokenizer, opener, **own)
     # Another process may have another working directory.
     source = str(Path(id_or_path).resolve()) if Path(id_or_path).is_dir() else str(id_or_path)
     options = {"id_or_path": source, "device": device, "dtype": dtype, **own, "freeze": freeze, **kwargs}
@@ -446,7 +530,7 @@ def tiny(
 @knows_its_options()
 def from_transformers(
     model: PreTrainedModel,
-    tokenizer: PreTrainedTokenizerBase | TokenizerProtocol,
+    tokenizer: PreTrainedTokenizerBase | ProcessorMixin | TokenizerProtocol,
     *,
     kv_budget_bytes: int | None = None,
     prefix_cache_bytes: int | None = None,
@@ -457,7 +541,7 @@ def from_transformers(
 
     Args:
         model: a causal language model.
-        tokenizer: the one that belongs to it.
+        tokenizer: the one that belongs to it; for prompts with images the processor, which has a tokenizer.
         kv_budget_bytes: the most bytes that the keys and values of all states may take together, None for no limit. Those
             used least recently are dropped, and computed again when their state is continued. `KVBudgetError` is raised if
             the rows of one call alone need more.
@@ -493,15 +577,29 @@ def from_transformers(
             "expected `deterministic` without `fused=False`: the forward of transformers depends on the batch. Leave one of them out.",
             "deterministic",
         )
-    model.train(False)
-    return HuggingFaceModel(
+    opener = None
+    if hasattr(tokenizer, "image_processor") and hasattr(tokenizer, "tokenizer"):
+        processor, tokenizer = tokenizer, tokenizer.tokenizer
+        opener = partial(_itself, processor)
+    return _wrapped(
         model,
         tokenizer,
+        opener,
         kv_budget_bytes=kv_budget_bytes,
         prefix_cache_bytes=prefix_cache_bytes,
         fused=fused,
         deterministic=deterministic,
     )
+
+
+def _wrapped(model: Any, tokenizer: Any, opener: Callable[[], Any] | None, **own: Any) -> HuggingFaceModel:
+    """Return a model of options that were checked; `opener` returns its processor."""
+    model.train(False)
+    return HuggingFaceModel(model, tokenizer, open_processor=opener, **own)
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 def _made(make: Callable[[PreTrainedModel], FusedDecoder], model: PreTrainedModel) -> tuple[FusedDecoder | None, str]:

@@ -25,11 +25,30 @@ from weakref import WeakValueDictionary
 import torch
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, is_offline_mode
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoModelForImageTextToText,
+    AutoProcessor,
+    AutoTokenizer,
+    PretrainedConfig,
+)
+from transformers.models.auto.modeling_auto import (
+    MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+    MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+)
 from transformers.utils import logging
 
 from outlines_cont.checks import check, checked_bool, unknown_option
-from outlines_cont.errors import MissingTokenizer, ModelMismatch, ModelNotFound, OptionError, UnknownOption
+from outlines_cont.errors import (
+    MissingTokenizer,
+    ModelMismatch,
+    ModelNotFound,
+    OptionError,
+    UnknownOption,
+    UnsupportedModel,
+    shortened,
+)
 from outlines_cont.models.collector import freeze_modules
 
 _LOCK = threading.RLock()
@@ -162,13 +181,53 @@ def _load_network(id_or_path: str | PathLike[str], dtype: Any, options: Mapping[
         is_close = name not in _KNOWN and get_close_matches(name, (*_OWN, *_KNOWN), 1)
         if is_close and not _is_of_config(id_or_path, name, options):
             raise _refused(name)
+    auto_class = _auto_class(id_or_path, options)
     try:
-        return AutoModelForCausalLM.from_pretrained(id_or_path, dtype=dtype, **options)
+        return auto_class.from_pretrained(id_or_path, dtype=dtype, **options)
+    except ValueError as error:
+        if "Unrecognized configuration class" not in str(error):
+            raise
+        raise UnsupportedModel(
+            f"expected a decoder of texts, or of images and texts, at {str(id_or_path)!r}, got another kind of network: transformers "
+            "has it neither in `AutoModelForCausalLM` nor in `AutoModelForImageTextToText`. transformers says: "
+            f"{shortened(str(error).splitlines()[0], 120)}"
+        ) from error
     except TypeError as error:
         unknown = next((name for name in options if str(error).endswith(f"unexpected keyword argument '{name}'")), None)
         if unknown is None:
             raise
         raise _refused(unknown) from error
+
+
+def _auto_class(id_or_path: str | PathLike[str], options: Mapping[str, Any]) -> Any:
+    """Return the class of transformers that loads a network: that for images and texts where its config is of such a network.
+
+    Some of these are also in the table of causal language models, but without their vision encoder.
+    """
+    if options.get("gguf_file"):  # which has a text model alone
+        return AutoModelForCausalLM
+    config = options.get("config")
+    if not isinstance(config, PretrainedConfig):
+        found = {key: options[key] for key in (*_SHARED, "force_download", "proxies") if key in options}
+        config = AutoConfig.from_pretrained(id_or_path, **found)
+    own_code = getattr(config, "auto_map", None) or {}
+    kind = config.model_type
+    if "AutoModelForCausalLM" in own_code or not {kind, "AutoModelForImageTextToText"} & {
+        *MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES,
+        *own_code,
+    }:
+        return AutoModelForCausalLM
+    text, both = (
+        names.get(kind) for names in (MODEL_FOR_CAUSAL_LM_MAPPING_NAMES, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
+    )
+    is_text = text is not None and (text == both or both not in (config.architectures or ()))
+    return AutoModelForCausalLM if is_text else AutoModelForImageTextToText
+
+
+def open_processor(id_or_path: str | PathLike[str], options: Mapping[str, Any]) -> Any:
+    """Return the processor of images and texts that belongs to a network; `options` are those of `load`."""
+    known = {"trust_remote_code": False, **{k: options[k] for k in _SHARED if k in options}}
+    return AutoProcessor.from_pretrained(id_or_path, **known)  # type: ignore[no-untyped-call]
 
 
 def _is_of_config(id_or_path: str | PathLike[str], name: str, options: Mapping[str, Any]) -> bool:

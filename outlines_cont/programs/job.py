@@ -523,5 +523,5 @@ def program_of(row: Row) -> ForkProgram:
 
 def _distinct_tokens(rows: list[Row]) -> int:
     """Return how many tokens of some rows are cached, common prefixes counted once."""
-    held = sorted(tuple(row.token_ids[: row.cached]) for row in rows)
+    held = sorted(tuple(row.key_ids[: row.cached]) for row in rows)
     return sum(map(len, held)) - sum(sum(takewhile(bool, map(eq, *pair))) for pair in pairwise(held))

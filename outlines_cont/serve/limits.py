@@ -24,6 +24,9 @@ _CACHE_BYTES = 1 << 30  # if the model keeps no prefixes
 _CHARACTERS_PER_TOKEN = 8
 _UNBOUNDED_CONTEXT = 1_000_000
 
+_MAX_IMAGES = 16
+"""The most images of a request; that of their bytes is that of its body."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
@@ -137,6 +140,8 @@ def check_sizes(body: Sampling, limits: ServerLimits, model: LanguageModel) -> N
         )
     if isinstance(body, ChatRequest):
         _check_count("messages", len(body.messages), limits, "max_messages", "messages")
+        num_images = sum(len(message.images) for message in body.messages)
+        _check("messages", num_images, _MAX_IMAGES, "images of one request")
         _check_count("tools", len(body.tools or ()), limits, "max_tools", "tools")
         check_prompt("messages", _said(body), limits, model)
     elif isinstance(body, ResponsesRequest):  # its characters are checked as those of the chat that it becomes

@@ -35,10 +35,12 @@ from safetensors.torch import save_file
 
 from outlines_cont.checks import checked_path
 from outlines_cont.errors import SavedError, StateFileError, StateMismatch, shortened
-from outlines_cont.interfaces import LanguageModel
+from outlines_cont.interfaces import ImagePixels, LanguageModel
 from outlines_cont.kv.buffer import Layer
+from outlines_cont.kv.pixel_store import digest_of
 from outlines_cont.kv.row import KVPart, RowKV
 from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.image_span import Images, ImageSpan, keyed
 from outlines_cont.state.kept_options import Count, KeptOptions, StrictRecord
 from outlines_cont.state.row import (
     GENERATED,
@@ -92,6 +94,17 @@ _COMMON = ("finish_reason", "counted", "search", "starts_inside", "surprise_star
 _OF_PIECE = ("healed", "stop", "thoughts", "rejections", "policy_retries", "ended")
 
 
+class _ImageRecord(StrictRecord):
+    """An image of a row; its tensors are stored by its digest, where they are kept."""
+
+    start: Count
+    stop: Count
+    digest: str = Field(pattern="^[0-9a-f]{32}$")
+    shift: int = Field(default=0, gt=-(2**31), le=0)
+    kind: Literal["image"] = "image"
+    inputs: tuple[str, ...] = ()
+
+
 class _RowRecord(StrictRecord):
     length: Count
     batch: int = Field(ge=0, lt=2**32)
@@ -122,6 +135,7 @@ class _RowRecord(StrictRecord):
     policy_retries: tuple[Count, ...] = ()
     ended: str = Field(default="", pattern="^(stop|length)?$")
     options: KeptOptions = KeptOptions()
+    images: tuple[_ImageRecord, ...] = ()
 
 
 class _FormatRecord(BaseModel):
@@ -234,11 +248,13 @@ class _Writer:
         # The parts of all rows, by buffer and row of it; each key is one store of the file.
         self._stores: dict[tuple[int, int], list[tuple[_PartRecord, KVPart]]] = {}
         self._logits: list[torch.Tensor] = []
+        self._pixels: dict[str, ImagePixels] = {}
 
     def put(self, row: StateRow) -> _RowRecord:
         """Return the record of a row, and register the keys, values and logits that it refers to."""
         kv, piece, stream = row.kv if self._with_kv else None, row.piece or WrittenPiece(0), row.stream
         row.check_pinned(row.cached if kv is not None else 0, "the file would be without them (`kv=False`)")
+        replace(row, kv=kv).check_images()
         parts = [self._put_part(part) for part in kv[: row.cached].parts] if kv is not None else []
         num_start, prompt_length = _implied_start(row, self._start), _implied_prompt(row, self._model)
         return _RowRecord(
@@ -259,6 +275,16 @@ class _Writer:
             options=_kept_options(row),
             num_start_tokens=None if row.num_start_tokens == num_start else row.num_start_tokens,
             prompt_length=None if row.prompt_length == prompt_length else row.prompt_length,
+            images=tuple(self._put_image(span) for span in row.images),
+        )
+
+    def _put_image(self, span: ImageSpan) -> _ImageRecord:
+        inputs = span.pixels.inputs if span.pixels is not None else None
+        if span.pixels is not None and inputs is not None:
+            self._pixels[span.digest] = span.pixels
+        names = tuple(sorted(inputs or ()))
+        return _ImageRecord(
+            start=span.start, stop=span.stop, digest=span.digest, shift=span.shift, kind="image", inputs=names
         )
 
     def tensors(self, rows: Sequence[StateRow]) -> dict[str, torch.Tensor]:
@@ -276,6 +302,8 @@ class _Writer:
             for record, part in held:
                 record.columns = np.searchsorted(columns, part.columns).tolist()
         out.update({f"logits.{number}": tensor for number, tensor in enumerate(self._logits)})
+        for digest, pixels in self._pixels.items():
+            out.update({f"image.{digest}.{name}": tensor for name, tensor in (pixels.inputs or {}).items()})
         return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in out.items()}
 
     def _put_part(self, part: KVPart) -> _PartRecord:
@@ -328,6 +356,7 @@ class _RowLoader:
         self._options = KeptOptions()
         # For each store and column: the index of the token, and a hash of it and all tokens before.
         self._prefixes: dict[tuple[int, int], tuple[int, int]] = {}
+        self._pixels: dict[str, ImagePixels] = {}
 
     def rows(self) -> list[StateRow]:
         self._check_shape()
@@ -365,6 +394,9 @@ class _RowLoader:
         kinds = ("keys", "values")
         layers = [index for index, layer in enumerate(self._layout) if layer is not None]
         wanted = {*_COLUMNS, *(f"logits.{number}" for number in range(logits))}
+        wanted.update(
+            f"image.{image.digest}.{name}" for row in self._record.rows for image in row.images for name in image.inputs
+        )
         wanted.update(f"kv.{number}.{index}.{kind}" for number in range(stores) for index in layers for kind in kinds)
         odd = sorted(wanted.symmetric_difference(self._tensors))
         if odd:
@@ -424,13 +456,15 @@ class _RowLoader:
         start = row.length if row.piece is None else row.piece[0]
         if row.healed > len(self._model.tokenizer.text_bytes(token_ids[start:])):
             raise ValueError("a piece has healed more text than it has")
+        images = self._images(row, token_ids)
         found = StateRow(
             tuple(token_ids),
             bytes(kinds),
             tuple(logprobs),
             tuple(sampling_logprobs),
             RandomStream(row.seed, row.batch, row.sample, row.drawn, int(row.path, 16)),
-            kv=self._kv(row, token_ids),
+            kv=self._kv(row, keyed(images, token_ids)),
+            images=images,
             logits=self._logits(row.logits),
             piece=self._piece(row),
             value=row.value,
@@ -442,6 +476,32 @@ class _RowLoader:
             found = replace(found, num_start_tokens=_implied_start(found, self._start))
         length = _implied_prompt(found, self._model) if row.prompt_length is None else row.prompt_length
         return replace(found, prompt_length=length)
+
+    def _images(self, row: _RowRecord, token_ids: Sequence[int]) -> Images:
+        """Return the images of a row, with their pixels where the file has them."""
+        borders = [border for image in row.images for border in (image.start, image.stop)]
+        if any(a > b for a, b in pairwise(borders)) or max([0, *borders]) > row.length:
+            raise ValueError("the images of a row do not ascend, or are beyond its end")
+        return tuple(self._image(image, token_ids[image.start : image.stop]) for image in row.images)
+
+    def _image(self, image: _ImageRecord, token_ids: Sequence[int]) -> ImageSpan:
+        span = ImageSpan(image.start, image.stop, image.digest, image.shift)
+        if not token_ids or -image.shift >= len(token_ids):
+            raise ValueError("an image has no tokens, or no positions")
+        if not image.inputs:
+            return span
+        if image.digest not in self._pixels:
+            inputs = {name: self._tensors[f"image.{image.digest}.{name}"] for name in image.inputs}
+            try:
+                found = self._model.pixels_of(token_ids, inputs)
+            except (RuntimeError, IndexError, TypeError) as error:  # of tensors that are none of an image
+                raise ValueError(f"the pixels of an image do not fit the model: {error}") from error
+            if (found.pixels.digest, found.shift) != (image.digest, image.shift):
+                raise ValueError("the pixels of an image are those of another, or of another size")
+            self._pixels[image.digest] = found.pixels
+        elif digest_of(token_ids, self._pixels[image.digest].inputs or {}) != image.digest:
+            raise ValueError("the pixels of an image are those of other tokens")
+        return replace(span, pixels=self._pixels[image.digest])
 
     def _are_ids(self, token_ids: Sequence[int]) -> bool:
         return not token_ids or (min(token_ids) >= 0 and max(token_ids) < self._model.vocab_size)

@@ -19,6 +19,7 @@ import torch
 
 from fsm import FSMError, TokenFSM
 from outlines_cont.interfaces import LanguageModel, Tokenizer
+from outlines_cont.state.image_span import PLACEHOLDER
 from outlines_cont.state.row import SCORED, Rows, StateRow
 
 MAX_POSITIONS = 2_000
@@ -59,8 +60,9 @@ def inspection(
         shared = _shared(before, tokens)
         before.append(tokens)
         if top and row.error is None:
-            # Tokens that are pinned cannot be fed again.
-            start = max(first + shared[1], row.pinned + 1, len(row.token_ids) - left)
+            # Tokens that are pinned cannot be fed again, and the ids of an image have no probabilities.
+            last = max(row.pinned, row.images[-1].stop if row.images else 0)
+            start = max(first + shared[1], last + 1, len(row.token_ids) - left)
             indices = range(min(start, len(row.token_ids)), len(row.token_ids))
             left -= len(indices)
             for index, look in zip(indices, _looks(model, row, indices, top), strict=True):
@@ -76,9 +78,14 @@ def _tokens(row: StateRow, tokenizer: Tokenizer) -> Iterator[list[Any]]:
     decoder = getincrementaldecoder("utf-8")(errors="replace")
     refused = {} if row.piece is None else {entry.index: entry for entry in row.piece.exclusions}
     drafted = 0 if row.piece is None else row.piece.drafted << row.piece.start
+    images = {index: span for span in row.images for index in range(span.start, span.stop)}
     for index, token_id in enumerate(row.token_ids):
         data = tokenizer.token_bytes[token_id]
         text = tokenizer.special_tokens.get(token_id, f"<{token_id}>") if data is None else decoder.decode(data)
+        if (span := images.get(index)) is not None:
+            text = PLACEHOLDER if index == span.stop - 1 else ""
+            yield [token_id, text, chr(row.kinds[index]), None, None, {"image": span.digest, "special": True}]
+            continue
         more: dict[str, Any] = {"special": True} if data is None else {"bytes": data.hex()} if not text else {}
         if drafted >> index & 1:
             more["drafted"] = True
@@ -97,13 +104,18 @@ def _shared(before: Sequence[list[Any]], tokens: list[Any]) -> list[int]:
 
     def common(other: list[Any]) -> int:
         # The tokens at the end of what is shared have no logits yet, or those of the other row.
-        plain = [token[:5] for token in other]
+        plain = [_same(token) for token in other]
         return bisect_left(range(min(len(plain), len(ours))), True, key=lambda n: plain[: n + 1] != ours[: n + 1])
 
-    ours = [token[:5] for token in tokens]
+    ours = [_same(token) for token in tokens]
     counts = [common(other) for other in before]
     most = max(counts, default=0)
     return [counts.index(most), most] if most else [0, 0]
+
+
+def _same(token: list[Any]) -> list[Any]:
+    """Return what two tokens have in common that are shown once: not their logits, but the image that they stand for."""
+    return [*token[:5], token[5].get("image")]
 
 
 def _facts(row: StateRow) -> dict[str, Any]:

@@ -27,11 +27,12 @@ from typing import Any
 
 import torch
 
-from outlines_cont.errors import NotRecomputable
+from outlines_cont.errors import ImageLost, NotRecomputable
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.kv.row import RowKV
 from outlines_cont.sampling.kernels import TokenCounts
 from outlines_cont.sampling.random_stream import RandomStream
+from outlines_cont.state.image_span import Images, keyed, shown
 from outlines_cont.state.kept_options import Count, Counts, Finite
 
 
@@ -190,7 +191,10 @@ def written(token_ids: Sequence[int], tokenizer: Tokenizer, num_start_tokens: in
 
 def shown_text(token_ids: Sequence[int], tokenizer: Tokenizer, num_start_tokens: int = 0) -> str:
     """Return the text of tokens that begin a row, decoded with `errors="replace"`, without a prefix space."""
-    parts = written(token_ids, tokenizer, num_start_tokens)
+    return _decoded(token_ids, written(token_ids, tokenizer, num_start_tokens), tokenizer)
+
+
+def _decoded(token_ids: Sequence[int], parts: Sequence[bytes], tokenizer: Tokenizer) -> str:
     text = b"".join(parts).decode("utf-8", errors="replace")
     return text[1:] if begins_with_prefix_space(token_ids, parts, tokenizer) else text
 
@@ -204,7 +208,7 @@ def begins_with_prefix_space(token_ids: Sequence[int], parts: Sequence[bytes], t
     """Return whether a text that began with these tokens would not show its leading space; `parts` is what they contribute."""
     first = first_written(parts)
     token = token_ids[first : first + 1]
-    if not token or tokenizer.token_bytes[token[0]] is None:
+    if not token or tokenizer.token_bytes[token[0]] != parts[first]:  # a special token, or one of an image
         return False
     return len(tokenizer.decode(token)) < len(parts[first].decode(errors="replace"))
 
@@ -323,6 +327,7 @@ class StateRow:
         prompt_length: how many characters of the text are the prompt.
         unscored: indices of forced tokens, ascending, whose log-probabilities are 0 here, and known when the tokens are fed.
         pinned: how many of the first tokens have keys and values that do not follow from their ids; `kv` has them, or the row cannot run.
+        images: the spans of tokens that stand for images, ascending.
     """
 
     token_ids: tuple[int, ...]
@@ -344,6 +349,7 @@ class StateRow:
     prompt_length: int = 0
     unscored: tuple[int, ...] = ()
     pinned: int = 0
+    images: Images = ()
 
     @classmethod
     def of_prompt(cls, token_ids: Sequence[int], stream: RandomStream, num_start_tokens: int = 0) -> StateRow:
@@ -354,12 +360,13 @@ class StateRow:
         return cls(tuple(token_ids), kinds, zeros, zeros, stream, _reset(length), num_start_tokens=num_start_tokens)
 
     def written(self, tokenizer: Tokenizer) -> list[bytes]:
-        """Return the bytes that each token contributes to the text, as `row_bytes.written` does."""
-        return written(self.token_ids, tokenizer, self.num_start_tokens)
+        """Return the bytes that each token contributes to the text, as `row_bytes.written` does; an image is `<image>`."""
+        parts = written(self.token_ids, tokenizer, self.num_start_tokens)
+        return shown(self.images, parts) if self.images else parts
 
     def text(self, tokenizer: Tokenizer) -> str:
         """Return the text, decoded with `errors="replace"`, without a prefix space."""
-        return shown_text(self.token_ids, tokenizer, self.num_start_tokens)
+        return _decoded(self.token_ids, self.written(tokenizer), tokenizer)
 
     def has_text(self, tokenizer: Tokenizer) -> bool:
         """Return whether some token contributes something to the text."""
@@ -378,6 +385,22 @@ class StateRow:
                 f"from its ids (they were made of an image, or of other embeddings), but {what}, so that they would be lost. Keep the row "
                 "whole and append to it, or make a cache and a state anew: `SequenceState.from_cache`."
             )
+
+    @property
+    def key_ids(self) -> tuple[int, ...]:
+        """The ids as a key of keys and values, in which those of images stand for their pixels."""
+        return tuple(keyed(self.images, self.token_ids)) if self.images else self.token_ids
+
+    def check_images(self) -> None:
+        """Raise `ImageLost` where an image whose keys and values are not cached cannot be seen again."""
+        cached = self.cached if self.images else 0
+        for span in self.images:
+            if span.stop > cached and span.is_lost:
+                raise ImageLost(
+                    f"expected an image that can be seen again, but the keys and values of that in tokens {span.start} to {span.stop - 1} "
+                    "are gone, and its pixels, too. See it anew (`model.see`); keep more pixels (`model.pixels.max_bytes`, "
+                    "`keep_pixels=True`), or give keys and values more room (`kv_budget_bytes`)."
+                )
 
     @property
     def pending(self) -> int:

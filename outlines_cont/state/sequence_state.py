@@ -39,6 +39,7 @@ from outlines_cont.state.file import File, load_state, save_state
 from outlines_cont.state.inspection import inspection
 from outlines_cont.state.resampling import checked_weights, systematic
 from outlines_cont.state.row import StateRow
+from outlines_cont.state.seeing import see_after
 from outlines_cont.state.text import RowText, extended, healed, joined, preceded, tokens_cut
 from outlines_cont.state.tokens import Given, Tokens, given_texts, is_given, prompt_row
 from outlines_cont.state.transformers_cache import cache_of_rows, checked_mask, with_cache
@@ -372,11 +373,14 @@ class SequenceState(StateViews):
 
         Raises:
             NotRecomputable: a row has `pinned` tokens.
+            ImageLost: it has an image whose pixels were dropped.
         """
 
         def detached(row: StateRow) -> StateRow:
             row.check_pinned(0, "`detach_cache()` drops them")
-            return replace(row, kv=None, logits=None)
+            bare = replace(row, kv=None, logits=None)
+            bare.check_images()
+            return bare
 
         return self._map(detached)
 
@@ -423,6 +427,22 @@ class SequenceState(StateViews):
         if boundary == "heal":
             self._score()
         return self._with_texts(text, healed if boundary == "heal" else extended)
+
+    def see(self, text: Text | Sequence[Text], images: Any, *, keep_pixels: bool = True) -> SequenceState:
+        """Return the state with a text and its images at the end of its rows, which are fed at once; else as `append`.
+
+            state = state.see("And this one: <image>\\n", images=[other_scan])
+
+        Args:
+            text: a text in which `<image>` stands for each image; or a list of B texts, or of B * S.
+            images: the images of the text; for a list of texts a list with those of each. See `EngineModel.see`.
+            keep_pixels: see `EngineModel.see`.
+
+        Raises what `model.see` does; an image that cannot be read is the error of the whole call.
+
+        Cost: a forward for each image and row, and those of the text. Rows that the state shares keys and values of do so afterwards.
+        """
+        return replace(self, rows=see_after(self.model, self.rows, text, images, keep_pixels=keep_pixels))
 
     def __add__(self, other: object) -> SequenceState:
         """Return the state with more at the end of its rows: a text or texts as `append` takes them, or another state.
@@ -499,7 +519,7 @@ class SequenceState(StateViews):
         return replace(self, rows=tuple(tuple(change(row) for row in group) for group in self.rows))
 
     def __eq__(self, other: object) -> bool:
-        """Return whether model and token ids are the same, row by row; weights, caches and random streams may differ.
+        """Return whether model, token ids and images are the same, row by row; weights, caches and random streams may differ.
 
         Texts are the same then, too, unless one of two texts writes the BOS that the tokenizer has put in front of the other.
         """
@@ -518,7 +538,7 @@ class SequenceState(StateViews):
 
     @property
     def _key(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        return tuple(tuple(row.token_ids for row in group) for group in self.rows)
+        return tuple(tuple(row.key_ids for row in group) for group in self.rows)
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from itertools import accumulate
 from outlines_cont.errors import SlicingError
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.models.tokenizer.special_names import control_names_of, encode_letters
+from outlines_cont.state.image_span import between, ceiling, floor, shown, until
 from outlines_cont.state.row import (
     APPENDED,
     GENERATED,
@@ -112,7 +113,8 @@ class RowText:
         first = next((i for i in borders if self._char_at(i) >= start), size)
         last = self._tokens_before(stop) if stop < len(self.text) else size
         left = self._row.token_ids[first:last]
-        if begins_with_prefix_space(left, written(left, self._tokenizer), self._tokenizer):
+        parts = shown(between(self._row.images, first, last), written(left, self._tokenizer))
+        if begins_with_prefix_space(left, parts, self._tokenizer):
             # Its space would be taken for a prefix space, so the token is encoded anew with the text before it.
             textual = next(i for i in range(first, last) if self._token_ends[i] < self._token_ends[i + 1])
             first = next((i for i in range(textual + 1, last + 1) if self._is_border(i)), last)
@@ -159,11 +161,13 @@ class RowText:
 
 
 def kept_tokens(row: StateRow, count: int) -> StateRow:
-    """Return the row of the first `count` tokens, with their keys and values."""
+    """Return the row of the first `count` tokens, with their keys and values; without the image that the cut goes through."""
+    count = floor(row.images, count)
     if count == len(row.token_ids):
         return row
     return replace(
         row,
+        images=until(row.images, count),
         token_ids=row.token_ids[:count],
         kinds=row.kinds[:count],
         logprobs=row.logprobs[:count],
@@ -192,6 +196,8 @@ def tokens_cut(row: StateRow, part: slice, tokenizer: Tokenizer) -> StateRow:
     chosen = _chosen(part)
     if part.step == 1 and part.start == 0:
         return _with_prompt(kept_tokens(row, max(part.stop, 0)), row.prompt_length, tokenizer)
+    if part.step == 1:
+        chosen = _without_cut_images(row, chosen)
     before = kept_tokens(row, min(chosen.start, len(row.token_ids)))
     inside = row.starts_inside or before.has_text(tokenizer)
     if chosen:
@@ -199,10 +205,17 @@ def tokens_cut(row: StateRow, part: slice, tokenizer: Tokenizer) -> StateRow:
     if part.step == 1:
         tail = replace(tail_tokens(row, chosen.start, max(chosen.start, chosen.stop)), starts_inside=inside)
         return _with_prompt(tail, row.prompt_length - len(before.text(tokenizer)), tokenizer)
-    picked = _emptied(row).append([row.token_ids[i] for i in chosen], reset=False)
+    chosen_ids = [i for i in chosen if not any(span.start <= i < span.stop for span in row.images)]
+    picked = _emptied(row).append([row.token_ids[i] for i in chosen_ids], reset=False)
     return replace(
         picked, starts_inside=inside, num_start_tokens=_num_below(chosen, row.num_start_tokens), prompt_length=0
     )
+
+
+def _without_cut_images(row: StateRow, chosen: range) -> range:
+    """Return adjacent indices without those of images that are not whole among them."""
+    start = ceiling(row.images, chosen.start)
+    return range(start, max(floor(row.images, chosen.stop), start))
 
 
 def _with_prompt(row: StateRow, length: int, tokenizer: Tokenizer) -> StateRow:
@@ -218,6 +231,7 @@ def tail_tokens(row: StateRow, first: int, last: int) -> StateRow:
     return replace(
         _emptied(row),
         token_ids=row.token_ids[first:last],
+        images=between(row.images, first, last),
         kinds=row.kinds[first:last].translate(_GIVEN),
         logprobs=zeros,
         sampling_logprobs=zeros,
@@ -228,6 +242,10 @@ def tail_tokens(row: StateRow, first: int, last: int) -> StateRow:
 
 def _replaced(row: StateRow, first: int, last: int, token_ids: Sequence[int]) -> StateRow:
     """Return the row with others, encoded anew, in place of the tokens from `first` up to `last`; without its cache."""
+    images = row.images and (
+        *until(row.images, first),
+        *(span.moved(len(token_ids) - (last - first)) for span in row.images if span.start >= last),
+    )
     zeros = (0.0,) * len(token_ids)
 
     def moved(index: int) -> int:
@@ -236,6 +254,7 @@ def _replaced(row: StateRow, first: int, last: int, token_ids: Sequence[int]) ->
     return replace(
         row,
         token_ids=row.token_ids[:first] + tuple(token_ids) + row.token_ids[last:],
+        images=images,
         kinds=row.kinds[:first] + APPENDED * len(token_ids) + row.kinds[last:],
         logprobs=row.logprobs[:first] + zeros + row.logprobs[last:],
         sampling_logprobs=row.sampling_logprobs[:first] + zeros + row.sampling_logprobs[last:],
@@ -295,7 +314,7 @@ def healed(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
         joined = last.decode() + text
     except UnicodeDecodeError:  # it ends inside a character
         joined = ""
-    if not text or not last or not joined:
+    if not text or not last or not joined or (row.images and row.images[-1].stop == len(row.token_ids)):
         return extended(row, text, tokenizer)
     if kept_tokens(row, len(before)).has_text(tokenizer):
         token_ids = encode_letters(joined, tokenizer, before)
@@ -347,6 +366,7 @@ def joined(left: StateRow, right: StateRow, tokenizer: Tokenizer) -> StateRow:
     return replace(
         left,
         token_ids=left.token_ids + right.token_ids[opening:],
+        images=left.images + tuple(span.moved(len(left.token_ids) - opening) for span in right.images),
         kinds=left.kinds + right.kinds[opening:],
         logprobs=left.logprobs + right.logprobs[opening:],
         sampling_logprobs=left.sampling_logprobs + right.sampling_logprobs[opening:],

@@ -234,7 +234,8 @@ class StateViews(Immutable):
         """Return (B, S, T) float32: the log-probability that the model gives to each token of the rows, those of the prompt among them.
 
         Each is given the tokens before it in its row, without mask, at temperature 1. NaN for padding, for the first token of a row, for
-        pinned tokens, and for rows that have failed. For a text after a state see `model.score(state, text)`.
+        pinned tokens, up to the last image and the token after it, and for rows that have failed. For a text after a state see
+        `model.score(state, text)`.
 
         Raises:
             InvalidLogits: the logits of the model are NaN.
@@ -242,7 +243,7 @@ class StateViews(Immutable):
         Cost: all tokens are fed once more, as the logits before given tokens are not kept; their keys and values are not.
         """
         rows = [row for row in self._flat if row.error is None]
-        firsts = [row.pinned + 1 for row in rows]
+        firsts = [max(row.pinned, row.images[-1].stop if row.images else 0) + 1 for row in rows]
         found = iter(zip(firsts, self.model.score_rows(rows, firsts), strict=True))
 
         def line(row: StateRow) -> list[float]:

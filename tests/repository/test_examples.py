@@ -41,6 +41,14 @@ def test_the_chain_prints_three_results_and_what_they_cost(capsys: pytest.Captur
     assert forced > 0
 
 
+def test_an_image_is_seen_once_and_again_where_its_keys_and_values_are_gone(capsys: pytest.CaptureFixture[str]) -> None:
+    seen, asked, again = run("see.py", capsys)
+
+    assert seen == "seen: 1 image, 47 tokens"
+    assert re.fullmatch(r"asked: 4 questions, 0 images, \d+ tokens", asked)
+    assert again == "without keys and values: 1 image, 47 tokens"
+
+
 def test_own_texts_become_own_records(capsys: pytest.CaptureFixture[str]) -> None:
     records = [json.loads(line) for line in run("extract.py", capsys)]
 

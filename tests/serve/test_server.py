@@ -428,7 +428,7 @@ WRONG: list[tuple[dict[str, Any], int, str | None, str]] = [
     ({"messages": []}, 400, "messages", "a list of 1 or more"),
     ({"messages": [{"role": "king", "content": "a"}]}, 400, "messages/0/role", "'user'"),
     ({"messages": [*ASKED, {"role": "assistant", "content": "a"}]}, 400, None, "continue_final_message"),
-    ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a"}}]}]}, 400, None, "text"),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "a"}}]}]}, 400, None, "`data:` URL"),
     ({"temperature": 3}, 400, "temperature", "2"),
     ({"top_logprobs": 3}, 400, None, "logprobs"),
     ({"n": 17}, 400, "n", "16"),

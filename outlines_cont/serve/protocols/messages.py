@@ -74,18 +74,34 @@ def check_media(kind: Any) -> Any:
     return kind
 
 
-class TextPart(Tolerant):
-    """A part of a message. Images and audio are refused, as models here read text."""
+class ImageURL(Tolerant):
+    """An image of a message, in a URL; `detail` changes nothing."""
 
-    type: Literal["text", "input_text", "output_text", "refusal"]
+    url: str
+
+
+class ContentPart(Tolerant):
+    """A part of a message: a text, or an image in a `data:` URL. Nothing is fetched, and no file is opened; audio and video are refused."""
+
+    type: Literal["text", "input_text", "output_text", "refusal", "image_url"]
     text: str | None = None
     refusal: str | None = None
+    image_url: ImageURL | None = None
 
-    _check = field_validator("type", mode="before")(check_media)
+    @field_validator("type", mode="before")
+    @classmethod
+    def _is_read(cls, kind: Any) -> Any:
+        return kind if kind == "image_url" else check_media(kind)
 
     @model_validator(mode="after")
-    def _has_text(self) -> TextPart:
-        if self.text is None and self.refusal is None:
+    def _has_content(self) -> ContentPart:
+        if self.type == "image_url":
+            if self.image_url is None or self.image_url.url[:5].lower() != "data:":
+                raise invalid(
+                    "expected an image as a `data:` URL, such as 'data:image/png;base64,...', as this server fetches nothing",
+                    "image_url",
+                )
+        elif self.text is None and self.refusal is None:
             raise invalid("expected the text of this part", "text")
         return self
 
@@ -138,7 +154,7 @@ class Message(Tolerant):
     """A message of the conversation. Fields that are not here change nothing."""
 
     role: Literal["developer", "system", "user", "assistant", "tool", "function"]
-    content: str | list[TextPart] | None = None
+    content: str | list[ContentPart] | None = None
     name: str | None = None
     tool_calls: list[FunctionCall | CustomCall] | None = None
     tool_call_id: str | None = None
@@ -156,10 +172,28 @@ class Message(Tolerant):
 
     @property
     def text(self) -> str:
-        """Its content as one text; a refusal, if it has no content."""
+        """Its content as one text, without images; a refusal, if it has no content."""
         parts = self.content
         text = "".join(part.content for part in parts) if isinstance(parts, list) else parts or ""
         return text or (self.refusal if isinstance(self.refusal, str) else "")
+
+    @property
+    def images(self) -> list[str]:
+        """Its images, as `data:` URLs."""
+        parts = self.content if isinstance(self.content, list) else []
+        return [part.image_url.url for part in parts if part.image_url is not None and part.type == "image_url"]
+
+    @property
+    def parts(self) -> str | list[dict[str, Any]]:
+        """Its content as chat templates read it: one text, or parts where it has images."""
+        if not self.images or not isinstance(self.content, list):
+            return self.text
+        return [
+            {"type": "image_url", "image_url": {"url": part.image_url.url}}
+            if part.type == "image_url" and part.image_url is not None
+            else {"type": "text", "text": part.content}
+            for part in self.content
+        ]
 
     @property
     def thoughts(self) -> str | None:
@@ -195,7 +229,7 @@ def conversation(messages: Sequence[Message]) -> list[dict[str, Any]]:
 
 
 def _as_dict(message: Message, names: dict[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {"role": message.role, "content": message.text}
+    found: dict[str, Any] = {"role": message.role, "content": message.parts}
     if message.tool_calls:
         found["tool_calls"] = [call.as_dict() for call in message.tool_calls]
     name = message.name or names.get(message.tool_call_id or "")
