@@ -121,6 +121,8 @@ class Chain:
         call = Call(kind, r.choice(value), {"sampler": self.sampler()})
         if kind != "text":
             call.own["force"] = r.random() < 0.75
+        if kind == "choice" and r.random() < 0.5:
+            call.own["exact"] = False
             if r.random() < 0.6:
                 call.own["end"] = r.choice(["free", "eos"])
         call.options["max_tokens"] = r.choice([1, 3, 6, 12, 20])
@@ -242,6 +244,7 @@ def _other_ways(chain: Chain, call: Call, state: SequenceState, options: dict[st
     """The same piece drafted, as a stream, and row by row."""
     write, wrong = continuous(call.made(chain.model)), list[str]()
     is_search = isinstance(call.own["sampler"], BeamSearch | BestOf)
+    is_whole = call.kind == "choice" and call.own.get("exact") is not False  # without room for it, it is drawn under a mask
     way = chain.random.choice(["draft", "stream", "alone", "parts"])
     if way == "draft" and not is_search and "guidance" not in options:
         wrong = _compare("drafted", written, write(state, **options, draft="lookup"))
@@ -249,7 +252,7 @@ def _other_ways(chain: Chain, call: Call, state: SequenceState, options: dict[st
         with write.stream(state, **options, retract=True) as stream:
             deque(stream, maxlen=0)
         wrong = _compare("as a stream", written, stream.state)
-    elif way == "parts" and not is_search and call.options["max_tokens"] > 1:
+    elif way == "parts" and not is_search and not is_whole and call.options["max_tokens"] > 1:
         most, first = call.options["max_tokens"], chain.random.randint(1, call.options["max_tokens"] - 1)
         cut = write(state, **{**options, "max_tokens": first, "min_tokens": min(first, options.get("min_tokens", 0))})
         rest = {"min_tokens": options["min_tokens"]} if "min_tokens" in options else {}  # the other options are kept

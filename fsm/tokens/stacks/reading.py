@@ -507,7 +507,7 @@ class Walk:
     def _add(self, reading: Reading, below: int) -> None:
         """Add what a term reads, given what is below it."""
         stacks, (found, conditional, exits, late) = self._stacks, reading
-        self.found += found
+        self.end(found, below)  # above a hole what is below may have no text
         if below == HOLE:
             for stack, labels in conditional:
                 self._conditional.setdefault(stack, []).extend(labels)
