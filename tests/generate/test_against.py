@@ -120,7 +120,7 @@ def test_doubts_are_told() -> None:
 def test_what_cannot_be_calibrated_is_refused() -> None:
     model = random_model()
     choose = generate.choice(model, OPTIONS)
-    with pytest.raises(OptionError, match="generator of `generate.choice` for `against`"):
+    with pytest.raises(OptionError, match="generator of `generate.choice`, or of `generate.json`"):
         generate.regex(model, "a|b")(PROMPTS[0], against="N/A")
     with pytest.raises(OptionError, match="two prompts or more.*got 1"):
         choose(PROMPTS[0], against="batch")

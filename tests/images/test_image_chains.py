@@ -10,8 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from outlines_cont import SequenceState, continuous, generate, models, samplers
-from outlines_cont.engine.engine import Engine
+from outlines_cont import Engine, SequenceState, continuous, generate, models, samplers
 from tests.image_models import parts, picture
 from tests.images.oracle import evict_all, worst_error
 

@@ -20,8 +20,20 @@ WORDS = ("the name", " is", " red", "12", ", and more of it", "\n", "é")
 
 
 @cache
+def _opened(family: str, dtype: torch.dtype) -> Any:
+    try:
+        return models.from_transformers(random_network(family, dtype=dtype), FakeTokenizer(), deterministic=True)
+    except UnsupportedModel as error:
+        if dtype is not HALF or "rows of its products differ" not in str(error):
+            raise
+        return f"the libraries of this machine multiply rows of {dtype} by their place, so that it has no deterministic model: {error}"
+
+
 def _model(family: str, dtype: torch.dtype) -> Any:
-    return models.from_transformers(random_network(family, dtype=dtype), FakeTokenizer(), deterministic=True)
+    model = _opened(family, dtype)
+    if isinstance(model, str):
+        pytest.skip(model)
+    return model
 
 
 def _prompt(drawn: random.Random) -> str:
@@ -111,14 +123,14 @@ def test_what_cannot_be_deterministic_is_refused(monkeypatch: pytest.MonkeyPatch
     with pytest.raises(UnsupportedModel, match="deterministic"):
         generate.text(model)("the", max_tokens=2)
     # Where the libraries of a machine multiply rows by their place.
-    changed = random_network("llama", dtype=HALF)
+    changed, opened = random_network("llama", dtype=SINGLE), _model("llama", SINGLE)
     heads = InvariantDecoder._heads_of
     monkeypatch.setattr(
         InvariantDecoder,
         "_heads_of",
-        lambda self, x, *given: heads(self, x, *given) * (1 + 0.01 * torch.arange(len(x), dtype=HALF)[:, None, None]),
+        lambda self, x, *given: heads(self, x, *given) * (1 + 0.01 * torch.arange(len(x), dtype=SINGLE)[:, None, None]),
     )
-    assert not capability.is_invariant(changed.config, _model("llama", HALF), _model("llama", HALF)._fused_forward)
+    assert not capability.is_invariant(changed.config, opened, opened._fused_forward)
 
 
 def test_capabilities_say_what_equal_means() -> None:

@@ -58,7 +58,7 @@ class FieldRows:
         """Return the texts of a field after a row; None if the row is to feed its last tokens first."""
         key = _key(row)
         if key not in self._trees:
-            tree = SpellingTree(_as_value(row), field.paths)
+            tree = SpellingTree(_as_value(row), field.paths, may_repeat=True)
             if not row.feed.is_ready(row.length) and not tree.is_joint(self._model):
                 return None
             self._trees[key] = tree

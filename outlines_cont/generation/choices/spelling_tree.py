@@ -37,11 +37,17 @@ class SpellingTree:
         error: why there are no log-probabilities; None if there are, or `score` has not ended.
     """
 
-    def __init__(self, row: StateRow, spellings: Sequence[Path], ends: Sequence[int] = ()) -> None:
-        """Take a row without an error; `ends` are tokens whose log-probabilities after each spelling are wanted, too."""
+    def __init__(
+        self, row: StateRow, spellings: Sequence[Path], ends: Sequence[int] = (), *, may_repeat: bool = False
+    ) -> None:
+        """Take a row without an error.
+
+        `ends` are tokens whose log-probabilities after each spelling are wanted, too; `may_repeat`: whether few tokens may be fed for each
+        path, in place of a forward for them alone.
+        """
         self.row, self.spellings = replace(row, unscored=(), piece=None), tuple(spellings)
         self.error: Exception | None = None
-        self._ends = tuple(ends)
+        self._ends, self._may_repeat = tuple(ends), may_repeat
         self._wanted = _wanted(self.spellings, self._ends)
         self._found: dict[Path, dict[int, float]] = {}
         self._held: list[tuple[Path, StateRow]] = []  # the row and paths after it as they were fed
@@ -105,7 +111,7 @@ class SpellingTree:
         stem, row = self._stem, self.row
         most = _MAX_REPEATED.get(model.device.type, _MAX_REPEATED_ELSE)
         num_common, num_leaves = len(row.token_ids) - row.cached + len(stem), len(self._leaves(stem))
-        if model.is_recurrent or not model.can_stack or num_leaves < 2:
+        if not self._may_repeat or model.is_recurrent or not model.can_stack or num_leaves < 2:
             return False
         return 0 < num_common <= _MAX_COMMON and num_common * (num_leaves - 1) <= most
 
