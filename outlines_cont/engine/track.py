@@ -259,11 +259,13 @@ class Track:
         own, counted, search = self._own, self._counted, self._search
         end = max(own.kinds.rfind(GENERATED) + 1, self.first) if has_failed else self.length
         logprobs = own.logprobs[:end] + [0.0] * (self.length - end)
+        if not math.isfinite(sum(logprobs)):  # a quicker test than one for each token
+            logprobs = [x if math.isfinite(x) else 0.0 for x in logprobs]
         return replace(
             source,
             token_ids=tuple(own.ids),
             kinds=bytes(own.kinds),
-            logprobs=tuple([x if math.isfinite(x) else 0.0 for x in logprobs]),
+            logprobs=tuple(logprobs),
             sampling_logprobs=tuple(own.sampling_logprobs),
             surprise_start=self._last_surprise_start,
             counted=counted.adding(self.ends, self.cuts),
