@@ -94,8 +94,8 @@ class Expression:
         node: the term; internal, may change in any version.
         name: a name for messages, or empty.
         reported: returns its `report`.
-        source: its source, shortened; empty where only the term is known.
-        parts: the tree of its named parts, for captures; None where no part has a name. Internal.
+        source: its source, shortened; empty if only the term is known.
+        parts: the tree of its named parts, for captures; None if no part has a name. Internal.
         specials: the names of the special tokens that are symbols of it.
         origin: names the part of its source that rejects a text; None: only its name is known. Internal.
         made_by: the call that made it, by which it is pickled; None: not recorded. Internal.
@@ -122,7 +122,7 @@ class Expression:
         return self.reported()
 
     def _repr_svg_(self) -> str | None:
-        """Return a picture of up to `PICTURE_STATES` states, for notebooks; None where that exceeds a bound of the automaton."""
+        """Return a picture of up to `PICTURE_STATES` states, for notebooks; None if that exceeds a bound of the automaton."""
         try:
             return picture(self.state_graph(PICTURE_STATES))
         except BudgetExceeded:
@@ -222,7 +222,7 @@ class Expression:
         """The text of every named part; None for one that was not used. `Captures.find` says how ambiguous texts are divided.
 
         Returns:
-            None where the whole of `text` does not belong to the language.
+            None if the whole of `text` does not belong to the language.
 
         Raises:
             TypeError: `text` is not a `Text`.
@@ -247,9 +247,9 @@ class Expression:
             is_whole: whether the end after the text is rejected, and not its last byte.
 
         Returns:
-            Several where several reject it. Behind a pointer a remark in parentheses says where only the order of keys rejects it.
-            None where the byte is allowed (`explain` has nothing to say of it), where the text is not JSON at all (`explain` of
-            `json_schema(True)` rejects it, too), or else where nothing is known, as the keyword is too deep in the schema.
+            Several if several reject it. Behind a pointer a remark in parentheses says where only the order of keys rejects it.
+            None if the byte is allowed (`explain` has nothing to say of it), if the text is not JSON at all (`explain` of
+            `json_schema(True)` rejects it, too), or else if nothing is known, as the keyword is too deep in the schema.
 
         Raises:
             TypeError: `text` is not a `Text`.

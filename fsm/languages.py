@@ -188,7 +188,7 @@ class JSONSpelling(nodes.Content, nodes.Machine):
     __slots__ = ()
 
     def is_accepting(self, state: Node) -> bool:
-        """True where the text may end."""
+        """True if the text may end."""
         return state.nullable
 
     def parts(self, state: Node) -> tuple[Node, ...]:

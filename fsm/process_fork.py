@@ -2,7 +2,7 @@
 
 `lock` and `rlock` make locks of objects that are free in a child; those of modules are found there; `reset_in_child` registers what else an
 object does. A fork waits for the locks that are made with `is_awaited`, so that the child finds what they protect between two changes;
-not for others, whose data are complete after every instruction. `os.register_at_fork` calls this module; where there is no `fork`, nothing
+not for others, whose data are complete after every instruction. `os.register_at_fork` calls this module; if there is no `fork`, nothing
 does. It imports nothing of ours.
 """
 

@@ -85,10 +85,10 @@ class Captures:
         self._automata: dict[Node, Automaton] = {}
 
     def find(self, text: str | bytes) -> dict[str, str | None] | None:
-        """The text of every name, without special tokens; None for a part that was not used, the last text where there are several.
+        """The text of every name, without special tokens; None for a part that was not used, the last text if there are several.
 
         Returns:
-            None where the text does not belong to the expression.
+            None if the text does not belong to the expression.
         """
         data = text.encode() if isinstance(text, str) else text
         division = _Division(data, self._automata)

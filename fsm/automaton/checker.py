@@ -60,7 +60,7 @@ class CheckedReading:
     Attributes:
         data: the text.
         stacks: internal.
-        failure: where no reading is left, the last value that failed a check; None where the text is rejected without one.
+        failure: where no reading is left, the last value that failed a check; None if the text is rejected without one.
     """
 
     data: bytes
@@ -260,7 +260,7 @@ def checks_of(root: Node) -> Iterator[Check]:
 
 
 def has_checks(node: Node) -> bool:
-    """True when a language has checks. Cost: one visit of each part, where there are rules."""
+    """True when a language has checks. Cost: one visit of each part, if there are rules."""
     return node.is_checked and next(checks_of(node), None) is not None
 
 

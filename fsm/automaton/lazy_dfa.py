@@ -37,7 +37,7 @@ def as_loop(node: Node) -> tuple[Node, int, int | None, Node] | None:
 
 
 def as_prefix(node: Node) -> tuple[Node, Node] | None:
-    """Split a term into a prefix of variable length and the rest; None where it has no such prefix.
+    """Split a term into a prefix of variable length and the rest; None if it has no such prefix.
 
     The prefix ends before the first required factor (the comma after the rest of a number), and before a list of more such values.
     """
@@ -67,7 +67,7 @@ def begins_with_byte_loop(node: Node) -> bool:
 
 
 def opened(node: Node) -> list[Node]:
-    """Expand the rules and alternatives with which a term begins, to terms whose union it is; empty where there are none or too many."""
+    """Expand the rules and alternatives with which a term begins, to terms whose union it is; empty if there are none or too many."""
     found: dict[Node, None] = {}
     queue = [node]
     for way in queue:
@@ -84,7 +84,7 @@ def opened(node: Node) -> list[Node]:
 
 
 def _literal_head(node: Node, most: int) -> tuple[bytes, Node]:
-    """The literal with which a term begins, or the iterations of one, up to about `most` bytes, and the rest; no text where it has none."""
+    """The literal with which a term begins, or the iterations of one, up to about `most` bytes, and the rest; no text if it has none."""
     head, rest = nodes.first_and_rest(node)
     if head.kind is Kind.LITERAL:
         return head.args[0], rest
@@ -164,7 +164,7 @@ class Automaton:
         return len(self.nodes) - 1
 
     def check(self, state: int) -> None:
-        """Raise `UnknownState` unless `state` is a live state of this automaton, `TypeError` where it is not an integer."""
+        """Raise `UnknownState` unless `state` is a live state of this automaton, `TypeError` if it is not an integer."""
         if type(state) is not int and not isinstance(state, int | np.integer):
             raise TypeError(
                 f"expected one state, an int, received {state!r}. States come from `initial_state` and `next_state`; rows of a batch have "
@@ -242,7 +242,7 @@ class Automaton:
                 yield text
 
     def forced_text(self, state: int, max_bytes: int = MAX_FORCED) -> bytes:
-        """The bytes with which every accepted continuation begins; empty where `state` accepts or has several next bytes.
+        """The bytes with which every accepted continuation begins; empty if `state` accepts or has several next bytes.
 
         Cost: one step per byte, but one for a literal and one for a loop over one; at most `max_bytes`.
         """
@@ -266,9 +266,9 @@ class Automaton:
 
 
 def shortest_text(root: Node, *, max_states: int = 50_000) -> bytes | None:
-    """A shortest text of `root`, checks ignored, by breadth-first search; None where the first `max_states` states accept none.
+    """A shortest text of `root`, checks ignored, by breadth-first search; None if the first `max_states` states accept none.
 
-    Of several, one of small letters and digits is chosen where that is possible. Cost: some 20 us per visited state.
+    Of several, one of small letters and digits is chosen if that is possible. Cost: some 20 us per visited state.
     """
     automaton = Automaton(root, max_states=2 * max_states)
     start = automaton.initial_state

@@ -52,7 +52,7 @@ class GrammarOrigin:
     label: str
 
     def names(self, text: bytes, is_whole: bool) -> tuple[str, ...]:
-        """The rules, or the name of the language where none is open."""
+        """The rules, or the name of the language if none is open."""
         derivatives = Derivatives()
         tops = list(_expanded([_OpenTerm(self.node, "", None)]))
         for byte in text if is_whole else text[:-1]:
@@ -152,7 +152,7 @@ class Combination:
 
 
 def together(kind: Literal["sequence", "either"], *steps: Step) -> Origin | None:
-    """The origin of a concatenation or union; None where origins are nested too deeply, or are too many."""
+    """The origin of a concatenation or union; None if origins are nested too deeply, or are too many."""
     flat: list[Step] = []
     for step in steps:
         origin = step[1]

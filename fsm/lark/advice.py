@@ -25,7 +25,7 @@ DIFFERENCE = (
 
 
 def other_notation(text: str, *, is_lark: bool) -> str | None:
-    """Which function reads a grammar in another notation than the one that was asked for, as a sentence; None where that is not known.
+    """Which function reads a grammar in another notation than the one that was asked for, as a sentence; None if that is not known.
 
     Args:
         text: the grammar.
@@ -45,7 +45,7 @@ def other_notation(text: str, *, is_lark: bool) -> str | None:
 
 
 def advice_at(text: str, line: int, column: int) -> str | None:
-    """What to write in a grammar of Lark instead of what is at a place that it cannot read; None where that is not known."""
+    """What to write in a grammar of Lark instead of what is at a place that it cannot read; None if that is not known."""
     lines = text.splitlines()
     there = lines[line - 1][column - 1 :] if line <= len(lines) else ""
     if there.startswith("'"):

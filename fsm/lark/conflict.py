@@ -76,7 +76,7 @@ _Item = tuple[int, int]
 
 
 def is_lalr(rules: Sequence[Rule], start: str) -> bool:
-    """True where the LALR tables have no conflict; False where they have one, or would take too long to compute.
+    """True if the LALR tables have no conflict; False if they have one, or would take too long to compute.
 
     Cost: 10 us per item, at most `MAX_PLACES`.
     """
@@ -84,7 +84,7 @@ def is_lalr(rules: Sequence[Rule], start: str) -> bool:
 
 
 def accepted_terminals(rules: Sequence[Rule], start: str) -> set[frozenset[str]] | None:
-    """The names of the terminals that the parser accepts, for each of its states; None where `is_lalr` would be False.
+    """The names of the terminals that the parser accepts, for each of its states; None if `is_lalr` would be False.
 
     Cost: 10 us per item, at most `MAX_PLACES`, now with all terminals.
     """
@@ -96,7 +96,7 @@ def accepted_terminals(rules: Sequence[Rule], start: str) -> set[frozenset[str]]
 
 
 def _analyzed(rules: Sequence[Rule], start: str) -> LALR_Analyzer | None:
-    """The analysis of Lark, or None where there is a conflict, or where it would take too long."""
+    """The analysis of Lark, or None if there is a conflict, or if it would take too long."""
     if not _is_small(rules, start):
         return None
     analyzer = LALR_Analyzer(ParserConf(list(rules), {}, [start]), strict=True)
@@ -124,7 +124,7 @@ def _with_few_twins(rules: Sequence[Rule]) -> list[Rule]:
 
 
 def _is_small(rules: Sequence[Rule], start: str) -> bool:
-    """True where the LR(0) item sets have at most `MAX_PLACES` items and transitions."""
+    """True if the LR(0) item sets have at most `MAX_PLACES` items and transitions."""
     by_origin: dict[str, list[int]] = {}
     for number, rule in enumerate(rules):
         by_origin.setdefault(rule.origin.name, []).append(number)

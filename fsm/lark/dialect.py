@@ -89,7 +89,7 @@ class Translation(NamedTuple):
 def translate(
     text: str, grammars: Mapping[str, Expression], json_language: Nested, lark_language: Nested, limits: Limits
 ) -> Translation | None:
-    """Return a grammar for Lark; None where the text has nothing that Lark does not know.
+    """Return a grammar for Lark; None if the text has nothing that Lark does not know.
 
     Raises:
         BudgetExceeded: terminals that Lark is to write out are longer than `max_expansion`, or terms take more work than `max_work`.
@@ -103,7 +103,7 @@ def translate(
 
 
 def _is_dialect(pieces: list[_Piece]) -> bool:
-    """True where some token is none of Lark's."""
+    """True if some token is none of Lark's."""
     for number, piece in enumerate(pieces[:-1]):
         after = pieces[number + 1]
         if piece.kind in ("SPECIAL", "REFERENCE", "COUNT") or piece.text in (*_NESTED, "&", "::", '""'):
@@ -188,7 +188,7 @@ def _statements(pieces: list[_Piece]) -> list[list[_Piece]]:
 
 
 def _check_terminals(pieces: list[_Piece], limits: Limits) -> None:
-    """Raise `BudgetExceeded` where terminals are long once those that they name are put in, before Lark does that."""
+    """Raise `BudgetExceeded` if terminals are long once those that they name are put in, before Lark does that."""
     bodies: dict[str, list[_Piece]] = {}
     for statement in _statements(pieces):
         colon = next((number for number, piece in enumerate(statement) if piece.text == ":"), len(statement))
@@ -288,7 +288,7 @@ class _Translator:
         self._refuse(statement[0], "expected a definition, as in `name: ...`")
 
     def _attributes(self, head: list[_Piece]) -> list[_Piece] | None:
-        """Remove the attributes of a rule from its head; return its suffix, empty for `lazy`, or None where it is neither."""
+        """Remove the attributes of a rule from its head; return its suffix, empty for `lazy`, or None if it is neither."""
         start = next((number for number, piece in enumerate(head) if piece.text == "["), None)
         if start is None:
             return None

@@ -7,7 +7,7 @@ terminal that may be empty, which Lark refuses, is optional. Refused: `%declare`
 The lexical rules (`terminal.py`):
 
 - a terminal is a leftmost-first match, as `re.match` finds it, by maximal munch: `a b` of two names needs a space between them;
-- where both a keyword (`"if"`) and a name are possible, the keyword is not a name, and a longer name is not a keyword. Where only one of
+- if both a keyword (`"if"`) and a name are possible, the keyword is not a name, and a longer name is not a keyword. Where only one of
   them is, the text is read as that one. Possible after a terminal are all terminals that follow it anywhere in the grammar;
 - where Lark's LALR parser takes the grammar without conflicts, the order of its lexer applies to all terminals, priorities included;
 - ignored terminals (`%ignore`) are allowed after a terminal: any number of comments and the like, and between them white space, at most
@@ -87,7 +87,7 @@ def grammar(
         ignored: how many ignored texts (`%ignore`) are allowed between two terminals; see the top of this module.
         lexer: who reads what is written: `contextual`: both parsers of Lark; `dynamic`: its default parser; `greedy`: llguidance. None:
             `greedy` for what only llguidance knows, else `contextual`. See the top of this module.
-        strict: refuse a grammar in which two regular expressions of one priority match one text at a position where both are possible, as
+        strict: refuse a grammar in which two regular expressions of one priority match one text at a position if both are possible, as
             Lark's strict mode does. Possible are the terminals that a state of Lark's LALR parser accepts; without such a parser all that
             follow the last terminal anywhere in the grammar.
         grammars: the languages to which a grammar in the dialect refers as `@name`.
@@ -264,7 +264,7 @@ def _without_alias(child: Any) -> Any:
 
 
 def _check_patterns(loaded: Any) -> None:
-    """Raise `GrammarError` where a regular expression of a grammar is malformed; Lark would raise errors of another package."""
+    """Raise `GrammarError` if a regular expression of a grammar is malformed; Lark would raise errors of another package."""
     trees = [tree for _, _, tree, _ in loaded.rule_defs] + [tree for _, (tree, _) in loaded.term_defs]
     for tree in filter(None, trees):
         for token in tree.scan_values(lambda value: isinstance(value, Token) and value.type == "REGEXP"):
@@ -298,7 +298,7 @@ def _unreadable(text: str, error: Exception) -> GrammarError:
 
 
 def _line_of(name: str, text: str) -> str:
-    """The line of a grammar that defines a terminal, for messages; empty where it has no name, or was imported."""
+    """The line of a grammar that defines a terminal, for messages; empty if it has no name, or was imported."""
     found = re.search(rf"^\s*{re.escape(name)}\s*(?:\.\s*-?\d+\s*)?:", text, re.MULTILINE)
     return f" in line {text.count(chr(10), 0, found.end()) + 1}" if found else ""
 
@@ -502,7 +502,7 @@ class _Productions:
             sure = less
 
     def _ends(self, symbol: _Symbol, ended: set[_Symbol]) -> bool:
-        """Add a rule that has a production of which every part derives a text; True where it is new."""
+        """Add a rule that has a production of which every part derives a text; True if it is new."""
         if symbol in ended or not any(
             all(self._symbol(part) is not EMPTY if part.is_term else part in ended for part in row)
             for row in self._rules[symbol]
@@ -522,7 +522,7 @@ class _Productions:
         return nodes.concat(margin, nodes.optional(start) if self._facts.is_nullable(self._start) else start)
 
     def origin(self, node: Node, label: str) -> Origin | None:
-        """What names the rules and, where white space is refused, the `%ignore` that bounds it; None where it has no bound."""
+        """What names the rules and, where white space is refused, the `%ignore` that bounds it; None if it has no bound."""
         names, blanks = self._terminals.blanks()
         if not names or self._ignored == "any":
             return None
@@ -530,7 +530,7 @@ class _Productions:
         return IgnoredOrigin(rules, ", ".join(names), blanks)
 
     def refuse_collisions(self, contexts: Iterable[Context] | None, text: str) -> None:
-        """Raise `TerminalCollision` where two regular expressions of one priority match one text.
+        """Raise `TerminalCollision` if two regular expressions of one priority match one text.
 
         Each context is a set of terminals that are possible at one position; None stands for those that follow each terminal anywhere.
         """

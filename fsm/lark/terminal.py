@@ -246,7 +246,7 @@ class _Terminal:
 
     @cached_property
     def _parts(self) -> tuple[Node, Node] | None:
-        """The texts of a pattern that looks at the text after it, and what must not follow; None where it looks at its own text only.
+        """The texts of a pattern that looks at the text after it, and what must not follow; None if it looks at its own text only.
 
         Raises:
             GrammarError: the pattern looks outside in another way, or a text of it may begin with another one.
@@ -421,11 +421,11 @@ class Terminals:
 
     @cached_method
     def _is_blank(self, name: str) -> bool:
-        """True where a terminal has texts of white space alone, so that a model may write it for ever."""
+        """True if a terminal has texts of white space alone, so that a model may write it for ever."""
         return Derivatives().is_inhabited(nodes.intersection((self._terminal(name).language, _BLANKS)))
 
     def collision(self, contexts: Iterable[Context]) -> Collision | None:
-        """Two regular expressions of equal priority that match one text where both are possible; None where there are none.
+        """Two regular expressions of equal priority that match one text if both are possible; None if there are none.
 
         Strings do not count: a keyword that a name also matches is meant to be the keyword. Each context is a set of terminals that are
         possible at one position. Cost: one search of two automata per pair that may begin alike.
@@ -537,7 +537,7 @@ def _texts(terminals: Iterable[_Terminal]) -> Node:
 
 
 def _is_one_at_a_time(texts: Node, avoided: Node) -> bool:
-    """True where no text is a proper prefix of another: then the order in which they are tried does not matter."""
+    """True if no text is a proper prefix of another: then the order in which they are tried does not matter."""
     rest = nodes.intersection((nodes.complement(nodes.concat(avoided, ANYTHING)), nodes.complement(EPSILON)))
     return not Derivatives().is_inhabited(nodes.intersection((texts, nodes.concat(texts, rest))))
 

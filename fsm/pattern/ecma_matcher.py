@@ -40,7 +40,7 @@ class _Operation(Protocol):
     """One operation of a program."""
 
     def follow(self, state: _State, match: _Match) -> tuple[_State, ...]:
-        """The states after it, the one to try first at the end; none where it fails."""
+        """The states after it, the one to try first at the end; none if it fails."""
 
 
 class EcmaMatcher:
@@ -60,7 +60,7 @@ class EcmaMatcher:
         self._start = _State(0, 0, (None,) * (2 * len(numbers)), ((0, -1),) * compiler.num_loops)
 
     def found_in(self, text: str) -> bool:
-        """True where the pattern is found anywhere in a text.
+        """True if the pattern is found anywhere in a text.
 
         Raises:
             BudgetExceeded: that takes more than `MAX_STEPS` steps.
@@ -148,7 +148,7 @@ class _ReadSome:
         edges: see `_ReadSet`.
         loop: how many.
         is_backward: the direction.
-        then: the text that is read next; empty where that is not known.
+        then: the text that is read next; empty if that is not known.
     """
 
     run: re.Pattern[str]
@@ -374,7 +374,7 @@ class _Compiler:
         return self._operations
 
     def _text_at(self, at: int) -> str:
-        """The text that is read first from an operation on; empty where that is not known."""
+        """The text that is read first from an operation on; empty if that is not known."""
         while isinstance(self._operations[at], _Limit):
             at += 1
         operation = self._operations[at]

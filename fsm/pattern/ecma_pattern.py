@@ -370,7 +370,7 @@ class _Parser:
         yield from self._read_quantifier()
 
     def _read_reference(self) -> tuple[Instruction, ...] | None:
-        r"""Read a back-reference (`\1`, `\k<name>`); None where there is none."""
+        r"""Read a back-reference (`\1`, `\k<name>`); None if there is none."""
         start = self.position
         found = _REFERENCE.match(self.pattern, start)
         if found is None:
@@ -527,7 +527,7 @@ class _Parser:
         return invert(found) if negated else found
 
     def _read_code_point(self, sign: str) -> int | None:
-        r"""Read the rest of `\xHH`, `\uHHHH`, `\u{H...}`, a surrogate pair, `\cX` or `\0`; None where it is none of these."""
+        r"""Read the rest of `\xHH`, `\uHHHH`, `\u{H...}`, a surrogate pair, `\cX` or `\0`; None if it is none of these."""
         rest = self.pattern[self.position : self.position + 1]
         if sign == "0":
             return None if rest.isdigit() and rest.isascii() else 0

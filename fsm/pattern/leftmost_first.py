@@ -48,7 +48,7 @@ class _Position:
     after: _Position | None
 
     def follows(self, loop: _Position) -> bool:
-        """True where this is the rest of a loop after an iteration beyond its lower bound."""
+        """True if this is the rest of a loop after an iteration beyond its lower bound."""
         return loop.step is self.step and loop.after is self.after and loop.lo == 0
 
 
@@ -114,7 +114,7 @@ def simplest(taken: Node, language: Node) -> Node:
 
 
 def _is_plain(whole: Step) -> bool:
-    """True where no part has a lookaround or a term that may have no text."""
+    """True if no part has a lookaround or a term that may have no text."""
     steps = [whole]
     for step in steps:
         if isinstance(step, Plain) and not step.node.is_plain:
@@ -212,7 +212,7 @@ class _Reader(nodes.Machine):
         position: _Position | None,
         behind: Mapping[Node, Node],
     ) -> bool:
-        """Add the threads that can be read from a position on, in their order; True where one is complete, so that none follows it."""
+        """Add the threads that can be read from a position on, in their order; True if one is complete, so that none follows it."""
         stack: list[_Pending] = [(conditions, position, None)]
         seen = set[tuple[frozenset[Node], _Position, tuple[_Position, ...]]]()
         empty_loops: list[

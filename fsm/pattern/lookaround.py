@@ -208,7 +208,7 @@ def _is_true_beside(near: Node, step: After | Rest) -> bool | None:
 
 
 def _looks_back(step: Step) -> bool:
-    """True where a step, or an alternative of it, begins with a lookbehind at one character."""
+    """True if a step, or an alternative of it, begins with a lookbehind at one character."""
     if isinstance(step, Alternation):
         return any(map(_looks_back, step.steps))
     first = step.steps[0] if isinstance(step, Concatenation) and step.steps else step
@@ -281,7 +281,7 @@ def _look(body: Step, look: postfix.Look, spell: Speller) -> Step:
 
 
 def _is_character(node: Node, spell: Speller) -> bool:
-    """True where all texts of a term are one character."""
+    """True if all texts of a term are one character."""
     return ranges_of(node) is not None or _is_within(node, spell(((0, 0x10FFFF),)))
 
 
@@ -291,7 +291,7 @@ def _characters(body: Step, is_local: bool) -> Ranges | None:
 
 @lru_cache(maxsize=64)  # each `\b` compares the Unicode letters again, which takes 0.1 s
 def _is_within(node: Node, other: Node) -> bool:
-    """True where all texts of a term are known to belong to another."""
+    """True if all texts of a term are known to belong to another."""
     rest = nodes.intersection((node, nodes.complement(other)))
     try:
         return not Derivatives(max_search=MAX_COMPARED).is_inhabited(rest)
@@ -347,7 +347,7 @@ def _splits(silent: Step, lo: int, hi: int | None) -> list[tuple[int | None, int
 
 
 def _silent(step: Step) -> Step | None:
-    """What a step asserts where it reads nothing: `_NOTHING` where it asserts nothing either, None where it always reads."""
+    """What a step asserts where it reads nothing: `_NOTHING` where it asserts nothing either, None if it always reads."""
     if isinstance(step, Plain):
         return _NOTHING if step.node.nullable else None
     if isinstance(step, Repetition):

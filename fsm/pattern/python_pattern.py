@@ -1,5 +1,5 @@
 """`re_parser`: CPython's private parser of regular expressions (`re._parser`), after a test that it works as expected. It parses one sample
-pattern with nearly every construct; where a name is missing, or the syntax tree, its flags or a width differ (any version of Python may
+pattern with nearly every construct; if a name is missing, or the syntax tree, its flags or a width differ (any version of Python may
 change them), importing `fsm` raises `UnsupportedPython`.
 
 `regex`: Python regular expressions with the meaning of `re.fullmatch`, as a term whose Brzozowski derivatives are the states of the
@@ -221,8 +221,8 @@ class Widths:
     """How much a pattern reads, in characters.
 
     Attributes:
-        least, most: of what it matches; `most` is None where there is no bound.
-        behind, ahead: the most that its anchors and lookarounds look at before and after a position; None where there is no bound.
+        least, most: of what it matches; `most` is None if there is no bound.
+        behind, ahead: the most that its anchors and lookarounds look at before and after a position; None if there is no bound.
     """
 
     least: int

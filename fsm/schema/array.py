@@ -67,7 +67,7 @@ def array_node(places: Conjunction, context: Context) -> Builder:
 
 
 def _few_values(item: Node, context: Context) -> list[list[bytes]] | None:
-    """The texts of an item by their values, or None where there are too many, or where some need a check."""
+    """The texts of an item by their values, or None if there are too many, or if some need a check."""
     if item.is_checked or not item.is_regular:
         return None
     arcs = context.derivatives.arcs
@@ -226,7 +226,7 @@ def _counted(
 def _class_places(
     places: Conjunction, counts: list[_Count], position: int, bits: tuple[int, ...], context: Context
 ) -> Conjunction | None:
-    """The schemas that the items of one class satisfy; None where there is no such class at this position."""
+    """The schemas that the items of one class satisfy; None if there is no such class at this position."""
     found = [*_item_places(places, position, context)]
     for count, bit in zip(counts, bits, strict=True):
         if bit and position < count.start:

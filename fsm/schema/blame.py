@@ -111,7 +111,7 @@ class SchemaOrigin:
     is_ordered: bool
 
     def names(self, text: bytes, is_whole: bool) -> tuple[str, ...]:
-        """Pointers to at most 8 keywords that reject a text; none where no JSON value begins with it."""
+        """Pointers to at most 8 keywords that reject a text; none if no JSON value begins with it."""
         return _BlameSearch(*self.read(), self.is_ordered).names(_Begun(text, is_whole))
 
 
@@ -185,7 +185,7 @@ class _BlameSearch:
             yield from ((branch, value) for branch in wrong)
 
     def _is_to_blame(self, place: Place, keyword: Keyword, value: _Begun) -> bool:
-        """True where no value begins with the text that satisfies this keyword, and `type` next to it."""
+        """True if no value begins with the text that satisfies this keyword, and `type` next to it."""
         kept = {keyword.name, *keyword.companions}
         if self._forbids(self._part_of(place, kept), value):
             return True

@@ -1,6 +1,6 @@
 """`Translation`: a copy of a schema document in the keywords of draft 2020-12 (by `in_latest_words`), for the validator, which knows only
 its draft. It maps each original subschema to its JSON pointer in the copy, and rewrites local references (`#/...`). The schemas of a
-registry are not translated, nor references through other identifiers. `needs_translation` is False where the validator reads the document
+registry are not translated, nor references through other identifiers. `needs_translation` is False if the validator reads the document
 correctly.
 
 `SchemaCheck`: validates a complete JSON value by `jsonschema-rs`, for subschemas that the automaton only over-approximates. It has a
@@ -216,7 +216,7 @@ class SchemaCheck:
 
     @cached_property
     def _translation(self) -> Translation | None:
-        """The root in keywords of draft 2020-12; None where the document needs no translation."""
+        """The root in keywords of draft 2020-12; None if the document needs no translation."""
         root, dialect = self._document.schema, self._document.dialect
         return Translation(root, dialect) if needs_translation(root, dialect) else None
 

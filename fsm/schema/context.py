@@ -75,7 +75,7 @@ def _any_value(syntax: Syntax, nesting: int) -> Node:
 
 KeyOrder = Literal["schema", "any"]
 _BOUNDS = ("type", "propertyNames", "maxLength", "maxItems", "maxProperties")
-"""The keywords that would bound a value; where several would, the report names the last of these."""
+"""The keywords that would bound a value; if several would, the report names the last of these."""
 
 
 @dataclass(slots=True)
@@ -142,7 +142,7 @@ class Context:
         return pointer
 
     def is_possible(self, node: Node) -> bool:
-        """Whether a term has some text; True where a short search does not find out."""
+        """Whether a term has some text; True if a short search does not find out."""
         if node is EMPTY or node.is_plain or not node.is_regular:
             return node is not EMPTY
         try:

@@ -61,7 +61,7 @@ class KeyMinterms:
         return list(dict.fromkeys(self._accepting.values()))
 
     def is_infinite(self, minterm: int) -> bool:
-        """True where a minterm has infinitely many texts: some path to one of its accepting states has a cycle."""
+        """True if a minterm has infinitely many texts: some path to one of its accepting states has a cycle."""
         if minterm not in self._infinite:
             alive = self._coreachable(minterm)
             graph = {state: [target for _, target in self._arcs[state] if target in alive] for state in alive}
@@ -73,7 +73,7 @@ class KeyMinterms:
         return self._infinite[minterm]
 
     def few_texts(self, minterm: int, most: int) -> list[bytes] | None:
-        """The texts of a minterm, ascending, or None where there are more than `most`, or one is longer than 200 bytes."""
+        """The texts of a minterm, ascending, or None if there are more than `most`, or one is longer than 200 bytes."""
         if (minterm, most) not in self._few:
             alive = self._coreachable(minterm)
             self._few[minterm, most] = few_texts(
@@ -96,7 +96,7 @@ def few_texts(
     live_arcs: Callable[[State], Iterable[tuple[int, State]]],
     most: int,
 ) -> list[bytes] | None:
-    """The texts that a DFA accepts from `start`, ascending, or None where there are more than `most`, or one is longer than 200 bytes.
+    """The texts that a DFA accepts from `start`, ascending, or None if there are more than `most`, or one is longer than 200 bytes.
 
     Args:
         start: a state.

@@ -245,7 +245,7 @@ def _is_text(schema: dict[str, Any]) -> bool:
 
 
 def _combinations(flags: Iterable[Flag]) -> list[int] | None:
-    """The numbers whose bits are bits of some flags, zero among them, ascending; None where they are many."""
+    """The numbers whose bits are bits of some flags, zero among them, ascending; None if they are many."""
     bits = reduce(or_, (flag.value for flag in flags), 0)
     if bits < 0 or bits.bit_count() > _MAX_FLAG_BITS:
         return None
@@ -611,7 +611,7 @@ class _Generator(GenerateJsonSchema):
         return super().generate_inner({"type": "any", "ref": schema["ref"], "metadata": metadata})
 
     def _text_inside(self, schema: Any) -> Any:
-        """The string or bytes from which a type is made after them, such as a secret; None where that is what its JSON schema says."""
+        """The string or bytes from which a type is made after them, such as a secret; None if that is what its JSON schema says."""
         inner = schema
         while True:
             kind = inner["type"]

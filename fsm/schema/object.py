@@ -121,7 +121,7 @@ def _names(places: Conjunction) -> dict[str, None]:
 def _declared(
     places: Conjunction, names: Iterable[str], required: Container[str], keys: _Keys, context: Context
 ) -> Generator[Conjunction, Node, list[_Member] | None]:
-    """The declared members that some value satisfies; None where a required one has no value."""
+    """The declared members that some value satisfies; None if a required one has no value."""
     members: list[_Member] = []
     for name in names:
         value = EMPTY if keys.forbids(name) else (yield keys.value_places(name))
@@ -282,7 +282,7 @@ class _Keys:
 
     @property
     def are_divided(self) -> bool:
-        """True where patterns, schemas of names or duties divide or restrict the keys that are not declared."""
+        """True if patterns, schemas of names or duties divide or restrict the keys that are not declared."""
         return bool(self._patterns or self._names or self.duties)
 
     def _schemas(self, name: str | None, matched: frozenset[str], places: Iterable[Place]) -> Conjunction:

@@ -77,7 +77,7 @@ class FoundPattern:
             self._matcher = backtracking_matcher(pattern)
 
     def is_in(self, text: str) -> bool:
-        """True where it is found.
+        """True if it is found.
 
         Raises:
             BudgetExceeded: that takes too many steps of backtracking.
@@ -100,7 +100,7 @@ class PatternKeyword:
         self._found: FoundPattern | None = None
 
     def validate(self, instance: Any) -> None:
-        """Raise `ValueError` where a text does not match."""
+        """Raise `ValueError` if a text does not match."""
         try:
             self._found = self._found or found_pattern(self._pattern)
             if not isinstance(instance, str) or self._found.is_in(instance):
@@ -197,7 +197,7 @@ _SETS = {"d": "0-9", "w": "0-9A-Z_a-z", "s": "\t-\r \xa0\u1680\u2000-\u200a\u202
 
 
 def _in_plain_words(pattern: str) -> str | None:
-    r"""A pattern with `.`, `\d`, `\w`, `\s` and their opposites as sets; None where it is not plain then, either."""
+    r"""A pattern with `.`, `\d`, `\w`, `\s` and their opposites as sets; None if it is not plain then, either."""
     written = _TOKEN.sub(lambda token: _in_plain_set(token[0]), pattern)
     return written if is_plain(written) else None
 

@@ -104,7 +104,7 @@ class TypeCheck:
 
     Attributes:
         name: a name for messages.
-        validate: takes JSON text; raises `ValueError` where the value is not accepted.
+        validate: takes JSON text; raises `ValueError` if the value is not accepted.
     """
 
     name: str

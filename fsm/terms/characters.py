@@ -119,7 +119,7 @@ def _byte_sequences(ranges: Ranges) -> Iterator[tuple[tuple[int, int], ...]]:
 
 
 def _cut(first: int, last: int) -> int | None:
-    """Return the last code point of a first part of first..last that is nearer to a product of byte ranges; None where all is one."""
+    """Return the last code point of a first part of first..last that is nearer to a product of byte ranges; None if all is one."""
     for limit in (0x7F, 0x7FF, 0xFFFF):
         if first <= limit < last:
             return limit

@@ -127,7 +127,7 @@ class Continuation:
         self.plain = None if after is None else self._plain(after)
 
     def _plain(self, after: Node) -> Node | None:
-        """All of it as a term, given that of the rest; None where it tests lookbehinds, or is expanded iteration by iteration."""
+        """All of it as a term, given that of the rest; None if it tests lookbehinds, or is expanded iteration by iteration."""
         step, rest = self.step, self.rest
         if isinstance(step, Plain):
             return nodes.concat(step.node, after)

@@ -257,7 +257,7 @@ class Derivatives:
         return found
 
     def _read_plainly(self, node: Node, head: Node, tail: Node, text: bytes) -> tuple[Node, int]:
-        """What `read` returns for a term that begins with a literal or a loop; no byte where several ways have to be united."""
+        """What `read` returns for a term that begins with a literal or a loop; no byte if several ways have to be united."""
         if head.kind is Kind.LITERAL:
             begin: bytes = head.args[0]
             if text.startswith(begin):
@@ -306,7 +306,7 @@ class Derivatives:
         return count if most is None else min(count, most)
 
     def _stepped(self, node: Node, text: bytes) -> tuple[Node, ...]:
-        """The terms whose derivatives by a text make that of `node`; none where that takes one operation, or known arcs."""
+        """The terms whose derivatives by a text make that of `node`; none if that takes one operation, or known arcs."""
         kind, args = node.kind, node.args
         if kind is Kind.CONCAT and args[0].kind is not Kind.LITERAL:
             return args if args[0].nullable and len(text) == 1 else args[:1]
@@ -371,7 +371,7 @@ class Derivatives:
         return nodes.munch(target, tail, other)
 
     def _refuse_left_recursion(self, rule: Node) -> None:
-        """Raise `ExpressionError` where a rule refers to itself before it reads a byte; else neither do those with which it may begin."""
+        """Raise `ExpressionError` if a rule refers to itself before it reads a byte; else neither do those with which it may begin."""
         if rule in self._sound:
             return
         stack, open_nodes = [(rule, iter(_needed(rule)))], {rule}
@@ -538,7 +538,7 @@ class Derivatives:
         return value
 
     def _munch(self, head: Node, tail: Node, rival: Node) -> Arcs:
-        """Continue the head where that is possible, else begin the tail, unless the rival could continue; see `node.munch`."""
+        """Continue the head if that is possible, else begin the tail, unless the rival could continue; see `node.munch`."""
         if head is EPSILON:
             return self._guarded(tail, rival)
         own, others = self.live_arcs(head), self.live_arcs(rival)
@@ -609,7 +609,7 @@ class Derivatives:
         raise exceeded("max_search", self.max_search, problem)
 
     def _search_within(self, root: Node, alphabet: int, max_states: int, takes_sets: bool, limit: int) -> bool | None:
-        """Search by the estimated length of the rest; None where that takes more states, or more work than up to `limit`."""
+        """Search by the estimated length of the rest; None if that takes more states, or more work than up to `limit`."""
         memo, distance = self._inhabited, self._distances.of
         came_from: dict[Node, Node | None] = {root: None}
         if root.nullable:
@@ -654,7 +654,7 @@ class Derivatives:
 
 
 def _tells(known: tuple[int, int], answer: bool, lo: int, hi: int) -> bool:
-    """True where an answer for some counts is one for `lo` to `hi`: these have a text if fewer do, and none if more have none."""
+    """True if an answer for some counts is one for `lo` to `hi`: these have a text if fewer do, and none if more have none."""
     return (lo <= known[0] and known[1] <= hi) if answer else (known[0] <= lo and hi <= known[1])
 
 

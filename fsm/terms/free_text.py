@@ -46,13 +46,13 @@ class FreeTexts:
         self._num_cuts = 0  # questions that were asked inside themselves, or too deep, and so not answered
 
     def has(self, term: Node) -> bool:
-        """True where a term has a text that any text may follow; False where this is not seen. Cost: 2 us per part, once if it is True."""
+        """True if a term has a text that any text may follow; False if this is not seen. Cost: 2 us per part, once if it is True."""
         return self.left(term, ANY_TEXT) == ANY_TEXT
 
     def left(self, term: Node, excluded: Masks) -> Masks:
         """For some texts of a term, each of which begins with no byte of one of the masks, the bytes that must not begin what follows.
 
-        Of what follows, one that begins with no byte of one of the masks is enough. Empty where no such text is seen.
+        Of what follows, one that begins with no byte of one of the masks is enough. Empty if no such text is seen.
         """
         if len(self._left) > self._max_memo:
             self._left.clear()

@@ -193,7 +193,7 @@ def intern(
 
 
 def _excludes_few(kind: Kind, children: tuple[Node, ...]) -> bool:
-    """True where finitely many texts are excluded from all texts, or from a language whose derivatives are all infinite.
+    """True if finitely many texts are excluded from all texts, or from a language whose derivatives are all infinite.
 
     Then no derivative is empty. An example are the keys of an object that are not declared: any string but a few.
     """
@@ -204,7 +204,7 @@ def _excludes_few(kind: Kind, children: tuple[Node, ...]) -> bool:
 
 
 def ends_in_loop(node: Node) -> bool:
-    """True where a term ends in a loop without an upper bound, so that no derivative of it is finite if it is plain."""
+    """True if a term ends in a loop without an upper bound, so that no derivative of it is finite if it is plain."""
     while node.kind is Kind.CONCAT:
         node = node.args[1]
     return node.kind is Kind.REPEAT and node.args[2] is None and not node.args[0].nullable
@@ -496,7 +496,7 @@ def _union(members: list[Node]) -> _Unions[Node]:
 
 
 def _differ(members: Iterable[Node]) -> bool:
-    """True where no two members can have a head in common, or adjacent loops of one body."""
+    """True if no two members can have a head in common, or adjacent loops of one body."""
     seen = set[Node]()
     for member in members:
         head = member.args[0] if member.kind in (Kind.CONCAT, Kind.MUNCH) else member
@@ -593,7 +593,7 @@ def intersection(children: Iterable[Node]) -> Node:
 
 
 def is_among(term: Node, union: Node) -> bool:
-    """True where all texts of a term are, factor by factor, among those of another one, or of one of its alternatives."""
+    """True if all texts of a term are, factor by factor, among those of another one, or of one of its alternatives."""
     head = _body(first_and_rest(term)[0])
     for other in union.args if union.kind is Kind.ALTERNATION else (union,):
         if _body(first_and_rest(other)[0]) is head and _is_within(term, other):
@@ -721,13 +721,13 @@ class Check(Protocol):
 
     @property
     def telling_bytes(self) -> frozenset[int]:
-        """See the attributes; empty where `fault` never finds one."""
+        """See the attributes; empty if `fault` never finds one."""
 
     def holds(self, data: bytes) -> bool:
         """True when the whole text passes."""
 
     def fault(self, data: bytes) -> int | None:
-        """The index in a prefix of a text of what no continuation can correct; None where nothing is known to be wrong."""
+        """The index in a prefix of a text of what no continuation can correct; None if nothing is known to be wrong."""
 
 
 def checked(body: Node, check: Check) -> Node:
@@ -742,7 +742,7 @@ class Machine(Protocol):
         """True when the text may end in `state`."""
 
     def parts(self, state: Any) -> tuple[Node, ...]:
-        """The terms of which `arcs` needs the arcs; empty where it computes them by itself."""
+        """The terms of which `arcs` needs the arcs; empty if it computes them by itself."""
         return ()
 
     def arcs(self, state: Any, known: Mapping[Node, Sequence[tuple[int, Node]]]) -> Iterable[tuple[int, Node]]:
@@ -758,7 +758,7 @@ class Machine(Protocol):
         return 1
 
     def like(self, state: Any) -> Node | None:
-        """A term that is empty exactly where the language of `state` is; None where a search must find that out."""
+        """A term that is empty exactly where the language of `state` is; None if a search must find that out."""
         return None
 
 

@@ -23,7 +23,7 @@ _MAX_STEPS = 20_000  # of the iteration; beyond them a term counts as one that h
 Pair = tuple[Node, Node]
 """A term, and the rival that it is read with."""
 Left = frozenset[Node]
-"""The rivals that the texts of a term leave; none where it has no text."""
+"""The rivals that the texts of a term leave; none if it has no text."""
 _NOTHING = frozenset({EMPTY})
 _NONE = Left()
 _OF_PARTS = frozenset({Kind.CONCAT, Kind.ALTERNATION, Kind.REPEAT, Kind.RULE, Kind.CHECK})
@@ -74,7 +74,7 @@ class Rivals:
         return True
 
     def _pair(self, node: Node, rival: Node) -> Pair:
-        """A term with a rival, or with none where the rival forbids none of its texts."""
+        """A term with a rival, or with none if the rival forbids none of its texts."""
         if rival is not EMPTY and not node.nullable:
             first = self._steps.first_bytes
             rival = rival if first(rival) & first(node) else EMPTY

@@ -158,7 +158,7 @@ TEXT_BYTES: int = sum(1 << byte for byte in (*range(0xC0), *range(0xC2, 0xF5)))
 
 
 def has_all(node: Node) -> bool:
-    """True where a term of texts is seen to have all of them."""
+    """True if a term of texts is seen to have all of them."""
     return node.is_regular and not node.is_checked and nodes.is_among(TEXTS, node)
 
 

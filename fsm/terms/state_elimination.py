@@ -29,7 +29,7 @@ _START, _END = -1, -2
 
 
 def as_loops(node: Node) -> Node | None:
-    """The same language without intersections, complements, machines and continuations; None where it has more than `MAX_STATES`.
+    """The same language without intersections, complements, machines and continuations; None if it has more than `MAX_STATES`.
 
     Cost: the arcs of all states, some 20 us each, and a term for each path through a state.
     """

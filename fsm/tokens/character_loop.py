@@ -24,7 +24,7 @@ from fsm.trie import Trie
 
 # The most bytes with which both an iteration and `rest` may begin; with more, a breadth-first walk is cheaper.
 MAX_OVERLAP = 4
-MAX_OVERLAPPING = 4_000  # the most tokens that contain these bytes, where there are more of them
+MAX_OVERLAPPING = 4_000  # the most tokens that contain these bytes, if there are more of them
 MAX_EXIT_BYTES = 64  # the most bytes that may follow a loop
 MAX_LEFT_OUT = 2_000  # the most texts that a loop may exclude
 MAX_KNOWN = 4  # the most bytes of which a loop keeps the tokens that may leave with them
@@ -102,7 +102,7 @@ class CharacterLoop:
     def _run(self, automaton: Automaton, node: int) -> None:
         """Walk the trie in step with `body*`, and set `rounds` and `between`; a token may leave only at nodes between two iterations."""
         trie, between = self._trie, automaton.initial_state
-        # Complete iterations plus one, 0 where a node is dead: one multiplication is faster than boolean masks.
+        # Complete iterations plus one, 0 if a node is dead: one multiplication is faster than boolean masks.
         rounds, is_between = np.zeros(len(trie) + 1, np.uint16), np.zeros(len(trie) + 1, bool)
         rounds[node], is_between[node] = 1, True
         tail: list[tuple[int, int]] = []
@@ -131,7 +131,7 @@ class CharacterLoop:
         return 60_000 + int(self.rounds.nbytes + 1.3 * self.between.nbytes) + self._inside.nbytes
 
     def mask(self, automaton: Automaton, lo: int, hi: int | None, rest: Node) -> NDArray[np.int32] | None:
-        """The packed mask of `body{lo,hi} rest`, or None where `rest` may begin with too many bytes."""
+        """The packed mask of `body{lo,hi} rest`, or None if `rest` may begin with too many bytes."""
         leaving = self._leaving(automaton, lo, hi, rest)
         if leaving is None:
             return None
@@ -141,7 +141,7 @@ class CharacterLoop:
         return words
 
     def mask_without(self, automaton: Automaton, texts: Node, rest: Node) -> NDArray[np.int32] | None:
-        """The packed mask of `(body* & ~texts) rest`, or None where this method does not apply; `as_loop_without` finds `texts`.
+        """The packed mask of `(body* & ~texts) rest`, or None if this method does not apply; `as_loop_without` finds `texts`.
 
         It is that of `body* rest` without tokens that leave right after one of the texts, which is correct where a token has at most one
         exit. Tokens that stay inside are allowed, as more characters can follow.

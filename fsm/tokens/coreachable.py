@@ -66,7 +66,7 @@ class Spelling:
         return token_ids[kept], targets[kept]
 
     def _known(self, state: int) -> bool | None:
-        """The cached answer, or that of the term alone; None where a search is needed.
+        """The cached answer, or that of the term alone; None if a search is needed.
 
         The term decides where tokens of one byte spell a text of it, and where the bytes of all tokens spell none.
         """

@@ -31,7 +31,7 @@ class Explanation:
     Attributes:
         token_id, token: the id and its bytes (None for a special token).
         allowed: the answer.
-        position: the index in `token` of the first byte that does not fit; None where no single byte is to blame.
+        position: the index in `token` of the first byte that does not fit; None if no single byte is to blame.
         expected: the bytes that would fit there, ascending.
         text: the same as a message.
         rest: what must follow there, as a pattern, shortened: the part of the expression that does not fit.

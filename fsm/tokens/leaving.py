@@ -25,7 +25,7 @@ class Leaving(NamedTuple):
     Attributes:
         token_ids: int32, 1-D, ascending.
         nodes: for each, the trie node of its longest beginning that completes a text.
-        sizes: for each, the number of bytes of that beginning, 0 where the text is complete before the token.
+        sizes: for each, the number of bytes of that beginning, 0 if the text is complete before the token.
     """
 
     token_ids: NDArray[np.int32]
@@ -69,7 +69,7 @@ def leaving(automaton: Automaton, trie: Trie, state: int, others: NDArray[np.int
 
 
 def _narrow_ends(automaton: Automaton, trie: Trie, state: int) -> NDArray[np.int32] | None:
-    """Return the nodes, ascending, where a text is complete and some token goes on, by a walk depth first; None where that is long."""
+    """Return the nodes, ascending, where a text is complete and some token goes on, by a walk depth first; None if that is long."""
     found, stack, num_steps = list[int](), [(Trie.root, state)], 0
     while stack:
         node, state = stack.pop()

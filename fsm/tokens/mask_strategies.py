@@ -73,7 +73,7 @@ class MaskMaker:
         return words
 
     def first(self, strategies: Iterable[Strategy], term: Node, node: int = Trie.root) -> Words | None:
-        """The mask by the first of the strategies that recognises `term`; None where none does.
+        """The mask by the first of the strategies that recognises `term`; None if none does.
 
         Only tokens below the trie node `node` count, and without their bytes up to it.
         """
@@ -99,7 +99,7 @@ class MaskMaker:
         return masks.put(term, words, words.nbytes + MASK_OVERHEAD, self.automaton.nodes[self.automaton.initial_state])
 
     def loop(self, body: Node, lo: int, hi: int | None, node: int = Trie.root) -> CharacterLoop | None:
-        """The product of `body*` and the tokens below `node`; None where `body` is not a character class, or was not used often enough."""
+        """The product of `body*` and the tokens below `node`; None if `body` is not a character class, or was not used often enough."""
         is_counted = lo > 1 or hi is not None  # then a plain walk reaches a state for every count
         return self.vocabulary.loop(body, node, at_once=is_counted or self._is_recursive)
 
@@ -285,7 +285,7 @@ def depth_first(maker: MaskMaker, term: Node, node: int) -> Words | None:
 
 
 def _is_narrow(maker: MaskMaker, term: Node) -> bool:
-    """True where a depth-first walk is tried."""
+    """True if a depth-first walk is tried."""
     head = nodes.first_and_rest(term)[0]
     if head.kind in READ_AT_ONCE and not head.has_munch:
         return True

@@ -54,7 +54,7 @@ class _Unpruned(Automaton):
 
 
 def _excludes_all(term: Node) -> bool:
-    """True where a term plainly excludes every text that its ruler allows, such as after a match of a negated pattern."""
+    """True if a term plainly excludes every text that its ruler allows, such as after a match of a negated pattern."""
     if term.kind is not Kind.INTERSECTION:
         return False
     bodies = [m.args[0].body for m in term.args if m.kind is Kind.MACHINE and isinstance(m.args[0], Ruler)]
@@ -64,7 +64,7 @@ def _excludes_all(term: Node) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class _Path:
-    """A shortest path from a state to an accepting one: its iterations of the ruler, and that state, -1 where none is known."""
+    """A shortest path from a state to an accepting one: its iterations of the ruler, and that state, -1 if none is known."""
 
     rounds: int
     end: int
@@ -122,7 +122,7 @@ class OpenWalk:
     """The product of an open term (see `Counted`) and the tokens below one node of a vocabulary's trie, for all count bounds.
 
     `rounds` and `between` are those of the same tokens and nodes in the loop that is counted, and `exits` those of the vocabulary; see
-    `CharacterLoop`. Walks of one pattern have most of their derivatives in common. Raises `BudgetExceeded` where the states take more work
+    `CharacterLoop`. Walks of one pattern have most of their derivatives in common. Raises `BudgetExceeded` if the states take more work
     than the thread may do.
     Cost: 5 to 10 ms and 1 MB for 131,072 tokens.
     """

@@ -22,7 +22,7 @@ MAX_COST = 600
 
 
 def is_byte(body: Node) -> bool:
-    """True where every text of `body` is a single byte, so that none is a proper prefix of another."""
+    """True if every text of `body` is a single byte, so that none is a proper prefix of another."""
     return body.kind is Kind.BYTES or (body.kind is Kind.LITERAL and len(body.args[0]) == 1)
 
 
@@ -121,12 +121,12 @@ class SparseProducts:
         self._classes[body.serial] = automaton
 
     def is_wide_class(self, body: Node) -> bool:
-        """True where `body` is known to be a class of characters with many first bytes."""
+        """True if `body` is known to be a class of characters with many first bytes."""
         automaton = self._classes.get(body.serial)
         return automaton is not None and len(automaton.moves(automaton.initial_state)) > FEW_BYTES
 
     def loop(self, body: Node, node: int) -> SparseProduct | None:
-        """The product of `body*` and the tokens below a node; None where `body` is not known to be a class of characters."""
+        """The product of `body*` and the tokens below a node; None if `body` is not known to be a class of characters."""
         key = body, node, True
         product = self.known.get(key)
         if product is None:

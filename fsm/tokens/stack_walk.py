@@ -156,7 +156,7 @@ class StackWalk:
         return Readings(self._stacks, self._factors, self._automaton.derivatives, trie, has_products)
 
     def mask(self, term: Node) -> NDArray[np.int32] | None:
-        """The packed mask of a term that has a text; None where the walk takes too many steps.
+        """The packed mask of a term that has a text; None if the walk takes too many steps.
 
         Cost: 1 us for each place of the trie where a term may end, and 10 us for each stack that is new; more while terms are met for the
         first time.

@@ -188,7 +188,7 @@ class TokenFSM:
         return words
 
     def is_late(self, state: int) -> bool:
-        """True where the mask is not cached, and certainly has a token that does not end the text.
+        """True if the mask is not cached, and certainly has a token that does not end the text.
 
         So a model may be fed before the mask is computed. Raises `UnknownState` as `bitmask` does. Cost: a look-up.
         """
@@ -237,7 +237,7 @@ class TokenFSM:
         return self.automaton.state_of(nodes.concat(nodes.literal(text), self.expression.node))
 
     def forced_text(self, state: int, max_bytes: int = MAX_FORCED) -> bytes:
-        """The first `max_bytes` of those with which every accepted continuation begins; empty where `state` accepts or has a choice.
+        """The first `max_bytes` of those with which every accepted continuation begins; empty if `state` accepts or has a choice.
 
         They may end inside a character.
         """
@@ -245,7 +245,7 @@ class TokenFSM:
         return self.automaton.forced_text(state, max_bytes)
 
     def has_one_text(self, state: int) -> bool:
-        """True where the text can be completed in one way only, which is to append `forced_text`; in a text of 65,536 bytes at most."""
+        """True if the text can be completed in one way only, which is to append `forced_text`; in a text of 65,536 bytes at most."""
         self.automaton.check(state)
         _, target = self.automaton.forced(state)
         return self.automaton.is_accepting(target) and not self.automaton.moves(target)
@@ -307,7 +307,7 @@ class TokenFSM:
         return explored(self.initial_state, labels, self.is_accepting, max_states)
 
     def _repr_svg_(self) -> str | None:
-        """Return a picture of some states, for notebooks; None where a mask takes more than its budget. `fsm.draw` has options."""
+        """Return a picture of some states, for notebooks; None if a mask takes more than its budget. `fsm.draw` has options."""
         try:
             return picture(self.state_graph(max_states=12, max_tokens=4))
         except BudgetExceeded:
@@ -384,7 +384,7 @@ def _check(expression: Expression, vocabulary: Vocabulary) -> None:
 
 
 def _begins_entangled(node: Node) -> bool:
-    """True where an intersection, a negation or a lookaround may restrict the first token, so that its mask may take much work."""
+    """True if an intersection, a negation or a lookaround may restrict the first token, so that its mask may take much work."""
     return any(part.kind in _ENTANGLED for part in islice(nodes.reached(node, _begins), MAX_OPENED))
 
 

@@ -28,9 +28,9 @@ class TokenTables:
     token. States are numbered by their distance from the initial one, not as in the `TokenFSM`.
 
     Attributes:
-        transitions: (S, C) int32, the state after a token of a class; 0 where it is not allowed. EOS ids lead to 0, too.
+        transitions: (S, C) int32, the state after a token of a class; 0 if it is not allowed. EOS ids lead to 0, too.
         token_class: (V,) int32, 0 <= class < C.
-        is_accepting: (S,) bool, True where the text so far belongs to the language, by the automaton alone.
+        is_accepting: (S,) bool, True if the text so far belongs to the language, by the automaton alone.
         masks: (M, W) int32, bit `t % 32` of word `t // 32` allows token t, EOS ids where the state accepts.
         mask_index: (S,) int32, the row of `masks` that belongs to a state; that of state 0 allows nothing.
         states: (S,) int32, the same states as numbers of the `TokenFSM`; 0 for state 0.
@@ -51,7 +51,7 @@ class TokenTables:
         return sum(getattr(self, field.name).nbytes for field in fields(self))
 
     def next_state(self, state: int, token_id: int) -> int:
-        """The state after `token_id`; 0 where it is not allowed."""
+        """The state after `token_id`; 0 if it is not allowed."""
         return int(self.transitions[state, self.token_class[token_id]])
 
     def bitmask(self, state: int) -> NDArray[np.int32]:

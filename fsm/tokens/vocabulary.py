@@ -67,7 +67,7 @@ def fingerprint(texts: Iterable[bytes], lengths: NDArray[np.int32], eos_token_id
 
 
 def read(folder: Path, name: str, restore: Callable[[Arrays], None]) -> bool:
-    """Call `restore` with the arrays that were written as `name`; False where there is no file, and, with a warning, where it is not valid.
+    """Call `restore` with the arrays that were written as `name`; False if there is no file, and, with a warning, where it is not valid.
 
     The file counts as used now. Cost: 5 to 8 ms per MB, nearly all of it for the checksum.
     """
@@ -178,7 +178,7 @@ class Vocabulary:
         tokens: the bytes of each id; None for special and end-of-sequence ids.
         special_tokens: the names of special ids.
         special_ids: the smallest id of each name, without those that end a text.
-        spelled: what automata read for each id: its bytes, a symbol, or nothing where it is never allowed.
+        spelled: what automata read for each id: its bytes, a symbol, or nothing if it is never allowed.
         eos_token_ids: ascending.
         eos_mask, text_mask, ending_mask: those ids, those with text, and both, packed.
 
@@ -317,7 +317,7 @@ class Vocabulary:
             self.masks.charge(root, memory(root))
 
     def loop(self, body: Node, node: int = Trie.root, *, at_once: bool = True) -> CharacterLoop | None:
-        """The product of `body*` and the trie below a node; None where `body` is not a class of characters.
+        """The product of `body*` and the trie below a node; None if `body` is not a class of characters.
 
         Unless `at_once`, the result is also None the first few times, because a plain walk is cheaper than a loop that is used once.
         Cost: once per body and node; see `CharacterLoop`.
@@ -330,7 +330,7 @@ class Vocabulary:
         return self._make_loop(body, node)
 
     def exits(self, byte: int, at_once: bool) -> Exits | None:
-        """The tokens that contain `byte`, by what they have from there on; None where there are too many.
+        """The tokens that contain `byte`, by what they have from there on; None if there are too many.
 
         Unless `at_once`, the result is also None the first few times, because a sweep is cheaper than what is used once.
         """
@@ -345,7 +345,7 @@ class Vocabulary:
         return exits
 
     def open_walk(self, term: Node, body: Node, node: int = Trie.root) -> OpenWalk | None:
-        """The product of an open term and the trie below a node, with iterations of `body`; None where it needs too many states.
+        """The product of an open term and the trie below a node, with iterations of `body`; None if it needs too many states.
 
         Cost: once per term and node; see `OpenWalk`.
         """
@@ -370,7 +370,7 @@ class Vocabulary:
         return product
 
     def is_class(self, body: Node) -> bool:
-        """True where `body` is one class of characters; see `is_character_class`."""
+        """True if `body` is one class of characters; see `is_character_class`."""
         known = self._is_class.get(body.serial)
         if known is None:
             with work.uncounted():

@@ -42,7 +42,7 @@ NEVER = 65_535  # more iterations of a loop than any token has: the value for `n
 def walk_narrow(
     automaton: Automaton, trie: Trie, state: int, *, max_cost: int = 400, products: SparseProducts | None = None
 ) -> tuple[list[int], list[Jump]] | None:
-    """The texts of `trie` after which `state` leads to a live state, depth first over dicts; None where that costs too much.
+    """The texts of `trie` after which `state` leads to a live state, depth first over dicts; None if that costs too much.
 
     Alternatives are followed one by one, as a token is allowed as soon as one of them is alive. At a wide state with many texts below,
     the walk with `products` stops, and reports a jump.
@@ -73,7 +73,7 @@ class _NarrowWalk:
         self.jumps: list[Jump] = []
 
     def run(self, term: Node, max_cost: int) -> bool:
-        """Walk from the root on; False where it costs too much."""
+        """Walk from the root on; False if it costs too much."""
         stack, states, cost, seen = self._stack, self._automaton.nodes, 0, set[tuple[int, Node, int]]()
         most = max_cost + NEW_STATE_COST * len(states)
         stack.append((Trie.root, term, 0, self._trie.below(Trie.root)))
@@ -163,7 +163,7 @@ class _NarrowWalk:
         return len(ways)
 
     def _derive(self, node: int, head: Node, rest: int, below: int) -> int:
-        """Read one byte of a term that is not divided, by its derivatives; where it is empty is for the caller."""
+        """Read one byte of a term that is not divided, by its derivatives; whether it is empty is for the caller."""
         automaton, branches = self._automaton, self._trie.branches(node)
         moves, terms = automaton.moves(automaton.state_of(head)), automaton.nodes
         shared = moves if len(moves) <= len(branches) else branches
@@ -187,7 +187,7 @@ class _NarrowWalk:
         return len(read)
 
     def _read_product(self, node: int, term: Node, rest: int, below: int, room: int) -> int | None:
-        """Read the prefix or the loop with which a term begins, or report a jump; return the cost, or None where it has neither."""
+        """Read the prefix or the loop with which a term begins, or report a jump; return the cost, or None if it has neither."""
         (head, tail), products = nodes.first_and_rest(term), self._products
         if products is None:
             return None
@@ -236,7 +236,7 @@ def _divided(head: Node) -> Sequence[Node]:
 
 
 def _is_short(body: Node, below: int) -> bool:
-    """True where a loop is read as a sparse product."""
+    """True if a loop is read as a sparse product."""
     return is_narrow(body) or below < (MIN_BYTE_LOOP_TEXTS if is_byte(body) else MIN_WIDE_TEXTS)
 
 
@@ -344,7 +344,7 @@ def finish(automaton: Automaton, trie: Trie, tail: list[tuple[int, int]]) -> Ite
 
 
 def states_at(automaton: Automaton, trie: Trie, state: int, node: int = Trie.root) -> NDArray[np.int32]:
-    """For `node` and each node below it, the state there, starting at `state`; 0 where it is dead, for all others, and behind the last."""
+    """For `node` and each node below it, the state there, starting at `state`; 0 if it is dead, for all others, and behind the last."""
     at_node = np.zeros(len(trie) + 1, np.int32)
     at_node[node] = state
     tail: list[tuple[int, int]] = []
@@ -452,7 +452,7 @@ class Exits:
 
 
 ExitsOf = Callable[[int, bool], Exits | None]
-"""Returns the exits with a byte, or None where they are too many, or, unless they are wanted at once, were needed too seldom."""
+"""Returns the exits with a byte, or None if they are too many, or, unless they are wanted at once, were needed too seldom."""
 
 
 def leaving(

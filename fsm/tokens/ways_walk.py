@@ -86,7 +86,7 @@ class _FirstWays(Automaton):
         return known
 
     def has_choice(self, state: int) -> bool:
-        """True where a byte leads to several ways."""
+        """True if a byte leads to several ways."""
         return any(len(ways) > 1 for _, ways in self._arcs_to_ways(state))
 
 

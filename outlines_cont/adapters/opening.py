@@ -24,7 +24,7 @@ from outlines_cont.policies.constraint import vocabulary_of
 
 EOSTokenIds = int | Sequence[int] | None
 Compile = Callable[[Expression], RowMasks]
-"""Returns the masks of an expression over one vocabulary. Raises `fsm.EmptyLanguage` and `fsm.VocabularyGap` where nothing satisfies it, or
+"""Returns the masks of an expression over one vocabulary. Raises `fsm.EmptyLanguage` and `fsm.VocabularyGap` if nothing satisfies it, or
 nothing that the tokens spell."""
 
 _CHECKS = ("refuse", "ignore")

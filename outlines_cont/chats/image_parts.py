@@ -109,7 +109,7 @@ def with_same_images(row: StateRow, images: Images) -> StateRow:
 
 
 def located(row: StateRow, images: Images, token_ids: Sequence[int]) -> StateRow | None:
-    """Return a row that writes `token_ids`, in its own way, with the images of these; None where one is not found in it."""
+    """Return a row that writes `token_ids`, in its own way, with the images of these; None if one is not found in it."""
     known = list(row.images)
     at = known[-1].stop if known else 0
     for span in images[len(known) :]:
@@ -143,7 +143,7 @@ def as_saved(message: Message) -> Message:
 
 
 def as_loaded(message: Message, images: Mapping[str, ReadImage]) -> Message:
-    """Return a message that was saved, with its images; raise `ChatError` where one is missing."""
+    """Return a message that was saved, with its images; raise `ChatError` if one is missing."""
     content = message.get("content")
     if not isinstance(content, list | tuple):
         return message

@@ -178,7 +178,7 @@ class ModelDraft(Drafter):
             self.model.count(counts)
 
     def _share(self, request: DraftRequest) -> float:
-        """Return the acceptance rate for a row; 0 where the context of the draft model has no room."""
+        """Return the acceptance rate for a row; 0 if the context of the draft model has no room."""
         return request.draft.share(_KIND, _EXPECTED) if self._room(request) > 0 else 0.0
 
     def _room(self, request: DraftRequest) -> int:

@@ -154,7 +154,7 @@ class RunningBatch:
         return True
 
     def _feed_next(self) -> torch.Tensor | None:
-        """Do the same for rows of which each has one token to feed, its last; None, and nothing is done, where there are others."""
+        """Do the same for rows of which each has one token to feed, its last; None, and nothing is done, if there are others."""
         kv, token_ids, has_images = self._kv, list[int](), False
         for row in self.rows:
             feed, tokens = row.feed, row.tokens
@@ -358,7 +358,7 @@ def _next_image(row: Row) -> ImageSpan | None:
 
 
 def _image_to_feed(row: Row) -> ImageSpan | None:
-    """Return the image that a row has to feed next, None where there is none, or text before it."""
+    """Return the image that a row has to feed next, None if there is none, or text before it."""
     span = _next_image(row) if row.source.images else None
     return span if span is not None and span.start == row.cached and row.num_pending else None
 
@@ -370,7 +370,7 @@ def _up_to_image(row: Row, chunk: list[int]) -> list[int]:
 
 
 def _offsets_of(rows: Sequence[object]) -> list[int] | None:
-    """Return by how much the positions of the next tokens of sequences differ from their indices; None where none has an image."""
+    """Return by how much the positions of the next tokens of sequences differ from their indices; None if none has an image."""
     if not any(row.source.images for row in rows if isinstance(row, Row)):
         return None
     return [offset(row.images, row.cached) if isinstance(row, Row) else 0 for row in rows]
@@ -379,7 +379,7 @@ def _offsets_of(rows: Sequence[object]) -> list[int] | None:
 def _feed_image(model: LanguageModel, row: Row, span: ImageSpan, share: RowKV | None) -> tuple[RowKV | None, Fed]:
     """Feed an image of a row on top of its keys and values; return these with those of the image, and the logits that the row wants.
 
-    Raises `ImageLost` where the pixels are not at hand, `KVBudgetError` where there is no room.
+    Raises `ImageLost` if the pixels are not at hand, `KVBudgetError` if there is no room.
     """
     row.source.check_images()
     ids = row.token_ids[span.start : span.stop]

@@ -31,7 +31,7 @@ class Healing:
     """The tokens that are removed from the end of a row."""
 
     count: int = 0  # how many
-    # (V,) before some of them, by their index, where they are known
+    # (V,) before some of them, by their index, if they are known
     logits: Mapping[int, torch.Tensor] = field(default_factory=dict)
 
 

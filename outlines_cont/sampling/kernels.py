@@ -153,7 +153,7 @@ Drawn = tuple[torch.Tensor, torch.Tensor]
 
 
 def most_probable(logits: torch.Tensor, normal: torch.Tensor | None = None) -> Drawn:
-    """Return the largest of each row of (R, V) logits, of equal ones the first; `normal` is their `log_softmax`, where that is known.
+    """Return the largest of each row of (R, V) logits, of equal ones the first; `normal` is their `log_softmax`, if that is known.
 
     Cost: a softmax if it is not; on a CPU the index by numpy takes a tenth of the time of that by PyTorch.
     """
@@ -244,7 +244,7 @@ def not_below(logits: torch.Tensor, floor: torch.Tensor, most: torch.Tensor | No
     """Return (R, N) logits of the same distribution with minus infinity for those below the (R, 1) floor of their row.
 
     They are shifted by the floor, which takes two plain passes: filling under a mask that cannot be predicted takes
-    eight times as long on a CPU. `most` is the largest of each row, (R, 1), where that is known.
+    eight times as long on a CPU. `most` is the largest of each row, (R, 1), if that is known.
     """
     # So far below the largest the probability is 0; and a floor of minus infinity has nothing to shift by.
     most = logits.amax(dim=-1, keepdim=True) if most is None else most

@@ -46,7 +46,7 @@ def inspection(
     Returns:
         `model`, its name; `first`; `more`, the number of rows that are not shown; and `rows`, with `shared`: the number of an earlier
         row, and how many of its first tokens are those of this one; `tokens`, the others as `[id, text, kind, logprob,
-        sampling_logprob, more]` (kinds are the letters of `StateRow`, numbers are null where nothing was drawn); and what is known of
+        sampling_logprob, more]` (kinds are the letters of `StateRow`, numbers are null if nothing was drawn); and what is known of
         the whole row.
 
     Cost: without `top` a pass over the tokens. With it the last `MAX_POSITIONS` tokens are fed once more, and those before them if
@@ -203,7 +203,7 @@ def _allowed(token_fsm: TokenFSM, state: int, vocab_size: int) -> torch.Tensor:
 def constrained(row: StateRow) -> dict[int, tuple[TokenFSM, int, bytes]]:
     """Return the constraint before each token of the last span: the token FSM, its state, and what of its text was written.
 
-    Empty where it is not known, up to the first token that leaves the language, such as with `end="free"`.
+    Empty if it is not known, up to the first token that leaves the language, such as with `end="free"`.
     """
     constraint = getattr(row.piece.maker, "constraint", None) if row.piece is not None else None
     token_fsm = getattr(constraint, "token_fsm", None)

@@ -1,5 +1,5 @@
 """`Exclusions`: for rejection sampling without replacement, the token ids that are not drawn again at positions to which a row was rewound.
-Ids are excluded strictly, or avoided: drawn only where no other id is allowed. An entry is valid for the tokens before its position only: a
+Ids are excluded strictly, or avoided: drawn only if no other id is allowed. An entry is valid for the tokens before its position only: a
 rewind to an earlier position removes it, so that an id that was refused after one prefix is not refused after another. The engine stores
 them, not the policies.
 
@@ -43,7 +43,7 @@ class Exclusion:
     Attributes:
         index: the position, as the index of the token that is drawn there.
         excluded: ids that are never drawn there, because every continuation of them is refused.
-        avoided: ids that are drawn there only where no others are allowed, because one continuation of them was refused.
+        avoided: ids that are drawn there only if no others are allowed, because one continuation of them was refused.
         policy: the index, among the policies of the generated span, of the one that refused last.
         retries: how often the row was rewound to this position.
     """
@@ -65,7 +65,7 @@ class Exclusions:
         return iter(self.entries)
 
     def at(self, index: int) -> Exclusion | None:
-        """Return what may not be drawn as token `index`; None where nothing is excluded. Cost: the number of entries after it."""
+        """Return what may not be drawn as token `index`; None if nothing is excluded. Cost: the number of entries after it."""
         for entry in reversed(self.entries):
             if entry.index <= index:
                 return entry if entry.index == index else None
@@ -200,7 +200,7 @@ def _decoded(token_ids: Sequence[int], parts: Sequence[bytes], tokenizer: Tokeni
 
 
 def first_written(parts: Sequence[bytes]) -> int:
-    """Return the index of the first token that contributes something; the number of tokens where none does."""
+    """Return the index of the first token that contributes something; the number of tokens if none does."""
     return next((index for index, part in enumerate(parts) if part), len(parts))
 
 
@@ -262,13 +262,13 @@ class WrittenPiece:
     Attributes:
         start: index of its first token.
         owed: forced tokens that a limit cut off; they are first when the span is resumed.
-        source: the constraint of the span, as JSON, such as `{"regex": "[a-z]+"}`; empty where that is not known.
+        source: the constraint of the span, as JSON, such as `{"regex": "[a-z]+"}`; empty if that is not known.
         retries: how often it was rewound because a policy, such as a check, refused what was generated.
         rejections: how often of these no token was excluded; see `CheckedConstraint`.
         policy_retries: the same for each of its policies, whose limits count them.
         ended: why the span has ended, if it is thoughts whose answer was not begun; else empty.
         exclusions: the token ids that may not be drawn again, by position.
-        stop: the stop text or stop token that ended it; None where neither did.
+        stop: the stop text or stop token that ended it; None if neither did.
         healed: how many bytes at its beginning the row had before; token healing generated them anew, see `healing`.
         maker: the generator that wrote it, once the span has ended; None if that is not known, as in a state that was loaded.
         thoughts: what the model has thought before it; while it thinks the span itself. None without `thinking`.
@@ -311,16 +311,16 @@ class StateRow:
         logprobs: T natural logarithms, the model's own; 0 for prompt and appended tokens.
         sampling_logprobs: T, those of the distribution that was sampled from (masked, warped); 0 for forced tokens, too.
         counted: what counts in `weight`.
-        surprise_start: index of the first token whose surprisal counts for a warper that follows it; None where what was drawn last was
+        surprise_start: index of the first token whose surprisal counts for a warper that follows it; None if what was drawn last was
             drawn without one.
-        kv: keys and values of the first tokens; None where none are cached.
+        kv: keys and values of the first tokens; None if none are cached.
         logits: (V,) logits after the last token, where it was fed and they are known.
         stream: the position in the row's random numbers.
         piece: the last generated span; None if there is none, or text was appended since.
         finish_reason: why the last generated span ended; empty if there is none.
         value: the result of the last generator, None if the text was cut or failed.
         error: what the last generator failed with on this row.
-        search: what counts in `score`, also before a reset; None where no search has written in the row.
+        search: what counts in `score`, also before a reset; None if no search has written in the row.
         starts_inside: the tokens were cut out of the middle of a text: they have no beginning, and a space there is no prefix
             space. It counts where the row is joined to another.
         num_start_tokens: how many of the first tokens the tokenizer has put in front of the text, such as BOS; they are not part of it.
@@ -378,7 +378,7 @@ class StateRow:
         return len(self.kv) if self.kv is not None else 0
 
     def check_pinned(self, first: int, what: str) -> None:
-        """Raise `NotRecomputable` where `what` would compute anew, from the ids alone, tokens from index `first` on that are pinned."""
+        """Raise `NotRecomputable` if `what` would compute anew, from the ids alone, tokens from index `first` on that are pinned."""
         if first < self.pinned:
             raise NotRecomputable(
                 f"expected an operation that keeps the keys and values of the first {self.pinned} tokens of a row, which do not follow "
@@ -392,7 +392,7 @@ class StateRow:
         return tuple(keyed(self.images, self.token_ids)) if self.images else self.token_ids
 
     def check_images(self) -> None:
-        """Raise `ImageLost` where an image whose keys and values are not cached cannot be seen again."""
+        """Raise `ImageLost` if an image whose keys and values are not cached cannot be seen again."""
         cached = self.cached if self.images else 0
         for span in self.images:
             if span.stop > cached and span.is_lost:
@@ -404,7 +404,7 @@ class StateRow:
 
     @property
     def pending(self) -> int:
-        """How many tokens must be fed before the next is sampled; 0 where the logits are known, even if keys are not."""
+        """How many tokens must be fed before the next is sampled; 0 if the logits are known, even if keys are not."""
         return 0 if self.logits is not None else len(self.token_ids) - self.cached
 
     @property

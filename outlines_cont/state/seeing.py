@@ -110,7 +110,7 @@ def _prompt_row(model: LanguageModel, given: str | Tokens, images: list[Any], st
 
 
 def _parts(given: str | Tokens, count: int) -> list[Given]:
-    """Return the texts before, between and after images; raise `OptionError` where there are more or fewer than `count`."""
+    """Return the texts before, between and after images; raise `OptionError` if there are more or fewer than `count`."""
     text = given if isinstance(given, str) else given.text
     parts = text.split(PLACEHOLDER)
     if len(parts) != count + 1:

@@ -129,7 +129,7 @@ class RowText:
         return row.append(_spelled(rest, row.token_ids, self._tokenizer, inside=inside), reset=False)
 
     def _check_pinned(self, chosen: range) -> None:
-        """Raise `NotRecomputable` where a slice with its own beginning has characters of tokens that are pinned."""
+        """Raise `NotRecomputable` if a slice with its own beginning has characters of tokens that are pinned."""
         if chosen and self._row.pinned:
             at = bisect_right(self._token_ends, self._char_ends[min(chosen)]) - 1
             self._row.check_pinned(at, "the slice begins anew with some of them")
@@ -299,7 +299,7 @@ def split_special(given: str | Tokens, tokenizer: Tokenizer) -> tuple[str, str]:
 
 
 def healed(row: StateRow, given: Given, tokenizer: Tokenizer) -> StateRow:
-    """Return the row with text after it, encoded together with the row's last token where both have text; ids are appended unchanged.
+    """Return the row with text after it, encoded together with the row's last token if both have text; ids are appended unchanged.
 
     What the row and the new tokens have in common keeps its keys and values.
     """

@@ -22,7 +22,7 @@ from fsm.schema.keywords.value import schemas_listed, types_at, values_at
 from fsm.terms import work
 
 MAX_EXACT = 200  # cases of one value where negations multiply them
-MAX_JOINED = 4_000  # the weight of all places in the cases of one value where several keywords multiply them
+MAX_JOINED = 4_000  # the weight of all places in the cases of one value if several keywords multiply them
 _MAX_MULTIPLIED = 32  # cases of one value that such keywords make where the rest is left to a check
 _MAX_APART = 60  # branches of `oneOf`, each combined with the negations of the others
 _HEAVY_WEIGHT = 10  # of a place with a heavy keyword; of others: 1
@@ -257,7 +257,7 @@ class _Search:
         return Cases(list(self._found.values()), tuple(self._missing.values()), cost)
 
     def _count_step(self, num_open: int) -> None:
-        """Count a step; raise `TooManyCases` where negations multiply the cases too often (others are bounded by the limits only)."""
+        """Count a step; raise `TooManyCases` if negations multiply the cases too often (others are bounded by the limits only)."""
         self._num_steps += 1
         work.add(_STEP_WORK)
         work.check()
@@ -304,7 +304,7 @@ class _Search:
         return prod(choice.num_options for choice in made if id(choice.place) not in outer)
 
     def _limit_joined(self, joined: int, pointer: str) -> None:
-        """Raise `TooManyCases` where several keywords multiply the exact cases too often."""
+        """Raise `TooManyCases` if several keywords multiply the exact cases too often."""
         if not self._loosely and joined > (MAX_JOINED // 20 if self._finder.is_coarse else MAX_JOINED):
             raise TooManyCases(f"too many combinations of cases for one value (at '#{pointer}')")
 
@@ -412,7 +412,7 @@ class _Search:
             return [()]
 
     def _ways_to_fail(self, place: Place) -> Iterator[Conjunction]:
-        """Yield the ways to fail the keywords of a place, except references; raise `NoNegation` where one cannot be negated."""
+        """Yield the ways to fail the keywords of a place, except references; raise `NoNegation` if one cannot be negated."""
         assert isinstance(place.schema, dict)
         enforced = (KEYWORDS[name] for name in place.schema if name in KEYWORDS.enforced)
         failures = (keyword.failures(keyword, place, place.get(keyword.name)) for keyword in enforced)

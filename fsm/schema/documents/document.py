@@ -57,7 +57,7 @@ _BOOLEANS = ("required", "exclusiveMinimum", "exclusiveMaximum")
 
 
 def has_older_words(schema: Mapping[str, Any]) -> bool:
-    """True where a schema has such keywords. Cost: one look-up for each of them, and one for each property."""
+    """True if a schema has such keywords. Cost: one look-up for each of them, and one for each property."""
     if "dependencies" in schema or "nullable" in schema or isinstance(schema.get("items"), list):
         return True
     for word in _BOOLEANS:
@@ -67,7 +67,7 @@ def has_older_words(schema: Mapping[str, Any]) -> bool:
 
 
 def allows_any_type(schema: Mapping[str, Any]) -> bool:
-    """True where `type` is, or contains, the type `any` of draft 3."""
+    """True if `type` is, or contains, the type `any` of draft 3."""
     named = schema.get("type")
     return named == "any" or (isinstance(named, list) and "any" in named)
 
@@ -113,7 +113,7 @@ def _required_below(schema: Mapping[str, Any]) -> list[str]:
 
 
 def _read_nullable(schema: Words, *, to_the_letter: bool) -> Words:
-    """The schema without `nullable`, allowing null where that was true.
+    """The schema without `nullable`, allowing null if that was true.
 
     Args:
         schema: with keywords of draft 2020-12; it is changed.
@@ -433,7 +433,7 @@ class Document:
         return place.elsewhere(schema, at.removeprefix("#"), scope)
 
     def _in_root(self, reference: str) -> tuple[Schema, str] | None:
-        """The schema at a pointer into the root, found without `resources`; None where an identifier might change its meaning."""
+        """The schema at a pointer into the root, found without `resources`; None if an identifier might change its meaning."""
         base, _, fragment = reference.partition("#")
         if (base and base != self._base) or (fragment and not fragment.startswith("/")):
             return None

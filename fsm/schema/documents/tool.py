@@ -1,5 +1,5 @@
 """`tool_schema`: the schema inside a tool definition or a response format of OpenAI, Anthropic or MCP, by a table of their forms. As a
-schema, such a dict has no keyword that rejects anything, or a `type` that JSON has not; `refuse_wrapper` raises `SchemaError` where one, an
+schema, such a dict has no keyword that rejects anything, or a `type` that JSON has not; `refuse_wrapper` raises `SchemaError` if one, an
 OpenAPI document or the like is passed as a schema.
 """
 
@@ -132,7 +132,7 @@ def _form_of(value: Mapping[str, Any]) -> _Form | None:
 
 
 def _is_bare(value: Mapping[str, Any]) -> bool:
-    """True where a value, as a schema, has no keyword that rejects anything, or its `type` is not a type of JSON."""
+    """True if a value, as a schema, has no keyword that rejects anything, or its `type` is not a type of JSON."""
     named = value.get("type")
     is_ours = isinstance(named, str) and named not in (*JSON_TYPES, "any")
     return is_ours or KEYWORDS.enforced.isdisjoint(value)

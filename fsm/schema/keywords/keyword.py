@@ -137,7 +137,7 @@ class Keyword:
         is_negating: for conditions: whether some case negates the schema in the value.
         is_exclusive: for branches: whether exactly one of them must be satisfied.
         is_blamed: whether it is blamed for a text with which no value begins that satisfies it, and `type` next to it; False: another
-            keyword is blamed, or it is blamed only where none else explains the text.
+            keyword is blamed, or it is blamed only if none else explains the text.
         companions: keywords in the same schema that change its meaning.
         spelling: returns a sentence on the accepted values that are never generated, given the value; None: there are none.
     """

@@ -367,7 +367,7 @@ class Place(NamedTuple):
         return self.is_watched or self.has(WATCHERS[0]) or self.has(WATCHERS[1])
 
     def get(self, keyword: str) -> Any:
-        """The value of a keyword; None where it is absent."""
+        """The value of a keyword; None if it is absent."""
         return self.schema.get(keyword) if isinstance(self.schema, dict) else None
 
     def at(self, *tokens: str | int) -> str:

@@ -233,7 +233,7 @@ class Resources:
         return schema, found
 
     def _loosely(self, reference: str, scope: Scope, pointer: str) -> tuple[Schema, Scope] | None:
-        """Resolve a reference that names nothing by the rules of its draft; None where it still names nothing.
+        """Resolve a reference that names nothing by the rules of its draft; None if it still names nothing.
 
         A pointer may begin at the root although a schema on the way has an identifier; a schema may have the identifier of another
         draft (`id` for `$id`), and a metaschema another scheme.

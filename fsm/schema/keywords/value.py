@@ -33,12 +33,12 @@ def types_at(place: Place) -> frozenset[str]:
 
 
 def listing_at(place: Place) -> Keyword | None:
-    """The keyword that lists the values of a place (`CaseFinder` separates two of them); None where it has none."""
+    """The keyword that lists the values of a place (`CaseFinder` separates two of them); None if it has none."""
     return KEYWORDS.with_roles(place, Role.VALUES)[0] if place.has_any(KEYWORDS.listing) else None
 
 
 def values_at(place: Place) -> list[Any] | None:
-    """The values that a place lists; None where it has no such keyword."""
+    """The values that a place lists; None if it has no such keyword."""
     keyword = listing_at(place)
     if keyword is None:
         return None

@@ -36,7 +36,7 @@ _OTHERS_PER_WORK = 1  # numbers become decimals
 def scalar_node(
     places: Conjunction, types: frozenset[str], *, limits: Limits, left_out: list[tuple[Place, str]]
 ) -> Node | None:
-    """Return the listed scalars that all places allow, as one set of words; None where no place lists values.
+    """Return the listed scalars that all places allow, as one set of words; None if no place lists values.
 
     Listed lists and objects are ignored here (`schemas_listed`). Keywords that some of these scalars may fail are added to `left_out`.
 

@@ -300,7 +300,7 @@ def _refusal(places: Conjunction) -> NotRegular:
 
 
 def _listed(demand: Demand, decimals: int) -> Node | None:
-    """The multiples in a range as a list of words; None where they are too many."""
+    """The multiples in a range as a list of words; None if they are too many."""
     if demand.low is None or demand.high is None or demand.divisor is None:
         return None
     divisor = demand.divisor if decimals else Fraction(demand.divisor.numerator)

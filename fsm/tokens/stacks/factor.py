@@ -58,7 +58,7 @@ class Atom(NamedTuple):
     """How what is left of a head begins.
 
     Attributes:
-        moves: what is left of it after a byte; for one that may begin with many bytes those that were looked for, None where it has none.
+        moves: what is left of it after a byte; for one that may begin with many bytes those that were looked for, None if it has none.
         arcs: the transitions of one that may begin with many bytes, else none.
     """
 

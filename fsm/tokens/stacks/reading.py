@@ -166,7 +166,7 @@ class Readings:
         return tuple(found)
 
     def is_late(self, node: int, term: Node) -> bool:
-        """True where a head that may begin with many bytes is left to the caller; a byte is one step."""
+        """True if a head that may begin with many bytes is left to the caller; a byte is one step."""
         return self.has_products and term.kind is not Kind.BYTES and self.trie.below(node) >= MIN_PRODUCT_TEXTS
 
     def spread(self, stack: int) -> _Spread:

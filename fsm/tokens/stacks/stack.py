@@ -184,14 +184,14 @@ class Stacks:
         return known
 
     def _seems_after(self, masks: Masks, stack: int) -> bool:
-        """True where a stack is seen to have a text that begins with no byte of one of some masks; False where that takes a search."""
+        """True if a stack is seen to have a text that begins with no byte of one of some masks; False if that takes a search."""
         while masks and masks != ANY_TEXT and stack != END:
             stack = self._unions.get(stack, (stack,))[0]
             masks, stack = self._left(self._tops[stack], masks), self._lower[stack]
         return bool(masks)
 
     def condition(self, stack: int) -> Masks:
-        """The bytes with which what is below the hole must not begin, so that a stack above it has a text; none where that is not seen.
+        """The bytes with which what is below the hole must not begin, so that a stack above it has a text; none if that is not seen.
 
         With other bytes it may have one, too.
         """
