@@ -163,6 +163,10 @@ class Derivatives:
         mask, stack, seen = 0, [(node, ALL_BYTES)], {(node, ALL_BYTES)}
         while stack:
             top, allowed = stack.pop()
+            known = self._first_bytes.get(top)
+            if known is not None:
+                mask |= known & allowed
+                continue
             kind, args = top.kind, top.args
             parts: tuple[Node, ...] = ()
             if kind is Kind.BYTES:
