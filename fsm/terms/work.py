@@ -39,6 +39,24 @@ def done() -> int:
     return _work.done
 
 
+Bound = tuple[int, float, Callable[[], Exception]]
+"""The work that was done when a bound was set, and the bound that it replaces."""
+
+
+def bound(most: int, exceeded: Callable[[], Exception]) -> Bound:
+    """Let `check` raise what `exceeded` makes once this thread does more than `most` from now on; a nearer bound stays. See `unbound`."""
+    before = _work.done, _work.most, _work.exceeded
+    if _work.done + most < _work.most:
+        _work.most, _work.exceeded = _work.done + most, exceeded
+    return before
+
+
+def unbound(before: Bound) -> int:
+    """Restore the bound that `bound` has replaced; return the work since then."""
+    done, _work.most, _work.exceeded = before
+    return _work.done - done
+
+
 class WorkLimit:
     """A context in which `check` raises what `exceeded` makes once this thread did more than `most` in it; a nearer outer bound stays."""
 
@@ -49,13 +67,10 @@ class WorkLimit:
         self._new = most, exceeded
 
     def __enter__(self) -> None:
-        self._before = _work.most, _work.exceeded
-        most, exceeded = self._new
-        if _work.done + most < _work.most:
-            _work.most, _work.exceeded = _work.done + most, exceeded
+        self._before = bound(*self._new)
 
     def __exit__(self, *error: object) -> None:
-        _work.most, _work.exceeded = self._before
+        unbound(self._before)
 
 
 def drop(exceeded: Callable[[], Exception]) -> None:

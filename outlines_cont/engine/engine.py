@@ -39,7 +39,7 @@ from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.row import RowKV
 from outlines_cont.meter import Meter
 from outlines_cont.policies.branch import LazyTokenSet
-from outlines_cont.policies.slow_work import begin_step, bounded, end_step
+from outlines_cont.policies.slow_work import begin_step, end_step
 from outlines_cont.state.row import StateRow
 
 
@@ -397,8 +397,7 @@ class Engine:
 
     def _step_batch(self, batch: RunningBatch) -> bool:
         """Draft, feed, execute what controllers have returned, and draw for one batch; return whether anything was done."""
-        with bounded():  # a draft ends before what takes long
-            self._speculation.draft(batch.rows)
+        self._speculation.draft(batch.rows)
         lazy = _lazy(batch)
         started, forwards = perf_counter(), self._scheduler.counts.forwards
         logits = self._feed(batch, lazy)

@@ -33,6 +33,7 @@ from outlines_cont.engine.row import Row
 from outlines_cont.engine.running_batch import RunningBatch
 from outlines_cont.engine.steering import take
 from outlines_cont.engine.track import Top
+from outlines_cont.policies.slow_work import bounded
 from outlines_cont.sampling.kernels import TokenCounts, most_probable
 
 Column = torch.Tensor | NDArray[Any]
@@ -49,7 +50,9 @@ class Speculation:
     def draft(self, rows: Sequence[Row]) -> None:
         """Draft tokens behind the pending tokens of the rows of one forward, which begins when this returns."""
         ready = [(row, row.draft) for row in rows if row.draft is not None and row.can_draft]
-        if ready:
+        if not ready:
+            return
+        with bounded():  # a draft ends before what takes long
             drafters = dict.fromkeys(draft.drafter for _, draft in ready)
             requests = [DraftRequest(row, draft, self._lengths.least) for row, draft in ready]
             for drafter in drafters:

@@ -56,16 +56,13 @@ def end_step() -> None:
 class bounded:  # noqa: N801  # used as a function; a generator would take longer than the plan of most rows
     """A context in which the work of one row raises `TooLong` if it takes too long for a step."""
 
-    __slots__ = ("_before", "_limit")
+    __slots__ = ("_before",)
 
     def __enter__(self) -> None:
-        self._before = work.done()
-        self._limit = WorkLimit(max(_step.left, LEAST_ROW_WORK), TooLong)
-        self._limit.__enter__()
+        self._before = work.bound(max(_step.left, LEAST_ROW_WORK), TooLong)
 
     def __exit__(self, *error: object) -> None:
-        self._limit.__exit__(*error)
-        _step.left -= work.done() - self._before
+        _step.left -= work.unbound(self._before)
 
 
 class _NoFullCollections:
