@@ -52,9 +52,16 @@ def knows_its_options(
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
         known = list(dict.fromkeys(name for one in (function, also_of) if one is not None for name in names_of(one)))
         name_of_function = f"`{function.__name__}`"
+        parameters = signature(function).parameters.values()
+        by_place = [
+            one.name for one in parameters if one.kind in (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
+        ]
+        takes_any = any(one.kind is Parameter.VAR_POSITIONAL for one in parameters)
 
         @wraps(function)
         def call(*args: P.args, **options: P.kwargs) -> T:
+            if len(args) > len(by_place) and not takes_any:
+                raise _too_many(name_of_function, args, by_place, known)
             unknown = next((name for name in options if name not in known), None)
             if unknown is not None:
                 raise unknown_option(name_of_function, unknown, known, (elsewhere or {}).get(unknown, ""))
@@ -63,6 +70,18 @@ def knows_its_options(
         return call
 
     return decorate
+
+
+def _too_many(function: str, args: Sequence[object], by_place: Sequence[str], known: Sequence[str]) -> OptionError:
+    """Return the error for options that were given by position, such as a sampler behind a pattern."""
+    others = [name for name in known if name not in by_place]
+    example = "sampler" if "sampler" in others else others[0] if others else ""
+    taken = ", ".join(f"`{name}`" for name in by_place) or "none"
+    return UnknownOption(
+        f"expected options of {function} by name{example and f', such as `{example}=...`'}, got {len(args)} arguments by position, "
+        f"where it takes {taken}",
+        example,
+    )
 
 
 def names_of(function: Callable[..., Any]) -> list[str]:

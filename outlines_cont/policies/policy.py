@@ -13,6 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
+from fsm.errors import shorten
 from outlines_cont.errors import RetriesSpent
 from outlines_cont.policies.branch import Branch
 
@@ -154,7 +155,9 @@ class Policy(ABC, Generic[S]):
         Raises:
             RetriesSpent: in policies that do not override this method.
         """
-        raise RetriesSpent(f"expected a text that {self!r} accepts, but {reason}. Last: {self.wish(state, row)}")
+        wish = self.wish(state, row)
+        told = f" What it requires next: {wish}." if wish else ""
+        raise RetriesSpent(f"expected a text that {shorten(self)} accepts, but {reason}.{told}")
 
     def wish(self, state: S, row: RowView) -> str:
         """Return what must follow, for errors; empty if nothing in particular must."""

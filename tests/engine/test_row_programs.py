@@ -40,8 +40,10 @@ def branched(prompts: list[list[int] | str], model: LanguageModel) -> list[State
     first = replace(first, then=partial(then, second))
     rows = [Row(source, model, first, counts=counts) for source in opened]
     job = Job(rows, counts)
-    engine_of(model).run(job)
-    assert counts.recomputed_tokens == 0
+    with model.meter() as meter:
+        engine_of(model).run(job)
+    assert meter.forwards >= 1
+    assert meter.recomputed_tokens == 0
     return [job.done[i] for i in range(len(rows))]
 
 

@@ -269,6 +269,21 @@ def test_an_option_of_loading_that_there_is_none_of_is_named(tmp_path: Path, opt
     assert option == refused.value.option
 
 
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda model: generate.regex(model, "a", samplers.greedy()), "`regex` by name, such as `sampler=...`, got 3 .* `model`, `pattern`"),
+        (lambda model: generate.json(model, {}, samplers.greedy(), 5), "of `json` by name, such as `sampler=...`, got 4 "),
+        (lambda _: samplers.multinomial(2, 0.5), "of `multinomial` by name, such as `top_k=...`, got 2 .* takes `n`"),
+        (lambda _: models.tiny("cpu"), "of `tiny` by name, such as `device=...`, got 1 arguments by position, where it takes none"),
+    ],
+)  # fmt: skip
+def test_options_that_are_given_by_position_are_told_to_have_names(call: Any, told: str) -> None:
+    with pytest.raises(UnknownOption, match=told) as refused:
+        call(random_model())
+    assert isinstance(refused.value, TypeError)
+
+
 # -- bounds -------------------------------------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ import pytest
 
 import fsm
 from outlines_cont import continuous, control, generate, models, policies, samplers
-from outlines_cont.errors import BanImpossible, IncompleteOutput, OptionError
+from outlines_cont.errors import BanImpossible, IncompleteOutput, OptionError, RetriesSpent
 from tests.fakes import EOS, FakeTokenizer, random_model, saying, scripted_model
 
 IDS = {data: token_id for token_id, data in enumerate(FakeTokenizer().token_bytes) if data}
@@ -289,6 +289,34 @@ def test_a_policy_that_returns_no_list_of_branches_is_named() -> None:
 
     with pytest.raises(TypeError, match="from `branches` of Single"):
         generate.text(random_model())("the name", max_tokens=3, policies=[Single()])
+
+
+@pytest.mark.parametrize(("wish", "end"), [("", "spent."), ("a digit", "spent. What it requires next: a digit.")])
+def test_the_error_of_a_policy_whose_retries_are_spent_is_short_and_has_its_wish(wish: str, end: str) -> None:
+    class Never(policies.Policy[None]):
+        max_retries = 2
+
+        def __repr__(self) -> str:
+            return f"<Never {'x' * 10_000}>"
+
+        def initial(self, row: Any) -> None:
+            return None
+
+        def advance(self, state: None, token_id: int) -> None:
+            return None
+
+        def branches(self, state: None, row: Any) -> list[policies.Branch]:
+            if len(row.token_ids) == row.piece_start:
+                return [policies.Branch(sample_mask=policies.TokenSet.all)]
+            return [policies.Branch(backtrack=1, exclude=policies.TokenSet.of([row.token_ids[-1]]))]
+
+        def wish(self, state: None, row: Any) -> str:
+            return wish
+
+    with pytest.raises(RetriesSpent) as refused:
+        generate.text(random_model())("the name", max_tokens=3, policies=[Never()])
+    assert str(refused.value).endswith(end)
+    assert len(str(refused.value)) < 200
 
 
 def test_an_expression_with_checks_is_no_phrase() -> None:
