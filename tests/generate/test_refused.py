@@ -272,7 +272,7 @@ def test_an_option_of_loading_that_there_is_none_of_is_named(tmp_path: Path, opt
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (lambda model: generate.regex(model, "a", samplers.greedy()), "`regex` by name, such as `sampler=...`, got 3 .* `model`, `pattern`"),
+        (lambda model: generate.regex(model, "a", samplers.greedy()), "`regex` by name, such as `sampler=...`, got 3 .* `model`, `patt"),
         (lambda model: generate.json(model, {}, samplers.greedy(), 5), "of `json` by name, such as `sampler=...`, got 4 "),
         (lambda _: samplers.multinomial(2, 0.5), "of `multinomial` by name, such as `top_k=...`, got 2 .* takes `n`"),
         (lambda _: models.tiny("cpu"), "of `tiny` by name, such as `device=...`, got 1 arguments by position, where it takes none"),
