@@ -111,7 +111,7 @@ class KVBatch:
         is_ragged = min(sizes) < width
         # Padding goes to the left of a row's first tokens, where it is outside of the row. Later it would be between tokens; for a
         # model that cannot skip columns it goes behind them, and is packed away after the forward.
-        can_skip = is_ragged and self._model.can_skip
+        can_skip = is_ragged and self._pads_left
         starts = [
             width - size if can_skip or not tail else 0 for size, tail in zip(sizes, self._tail_lengths, strict=True)
         ]
@@ -216,6 +216,11 @@ class KVBatch:
         self._set_heads([], len(rows))
         self._set_tails(buffer, [np.flatnonzero(line) for line in mask], [])
         self._tidy()
+
+    @property
+    def _pads_left(self) -> bool:
+        """Whether what pads a chunk is before it, also if the row has tokens before."""
+        return self._model.can_skip
 
     def _open(self, shares: Sequence[RowKV | None]) -> None:
         sources = [buffer for share in shares if share is not None for buffer in share.buffers]

@@ -150,9 +150,9 @@ class Buffer:
 
     def allocate(self, like: Buffer, num_columns: int) -> None:
         """Make room for `num_columns` columns with the layers of `like`; their contents are undefined until they are written."""
-        self.num_equal = len(like._layers) if like.stacks else 0
-        for index, layer in enumerate(like._layers):
-            if layer is not None:
+        self.num_equal = like.num_layers if like.stacks else 0
+        for index in range(like.num_layers):
+            if (layer := like.layer(index)) is not None:
                 self._reserve(index, *layer, 0, num_columns)
         self.used = num_columns
 

@@ -20,8 +20,11 @@ from outlines_cont.kv.share import Segment
 class Tails:
     """What the layers of one cache have in common: the buffer of the tails, their length in columns, and the segments that rows share.
 
-    `is_ours`: whether `prefix_attention` attends, with a mask of (R, 1, Q, C + Q): with segments, and on CUDA.
+    `is_ours`: whether `prefix_attention` attends, with a mask of (R, 1, Q, C + Q): with segments, and on CUDA. `is_paged`: whether they are
+    `kv.paged.cache.PagedTails`, which attend by a method of their own.
     """
+
+    is_paged = False
 
     def __init__(self, buffer: Buffer, length: int, segments: Sequence[Segment], *, is_ours: bool = False) -> None:
         self.buffer = buffer

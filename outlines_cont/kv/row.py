@@ -104,6 +104,9 @@ class RowKV:
 
     def compact(self, store: BufferStore) -> KVPart:
         """Return a copy in a buffer of its own that has no spare columns, which is never appended to."""
+        if store.paging is not None:
+            lease = store.paging.hold(self.layers())
+            return KVPart(lease, 0, lease.slots)
         buffer = Buffer.full(store.reserve, store.epoch, self.layers())
         store.touch(buffer)
         return KVPart(buffer, 0, np.arange(buffer.used))

@@ -5,6 +5,7 @@ lock of the model, and the epoch of its weights.
 
 from __future__ import annotations
 
+from typing import Any
 from weakref import WeakKeyDictionary
 
 from fsm.process_fork import lock, rlock
@@ -22,12 +23,14 @@ class KVStore:
         budget_bytes: the most bytes of all buffers together, None for no limit.
         lock: held while the model feeds tokens; acquire it to feed tokens elsewhere, or to read rows that run.
         epoch: a number that grows when the weights have changed, so that earlier keys and values are out of date.
+        paging: a `kv.paged.paging.Paging` if keys and values are kept in slots of a pool; None for buffers alone.
     """
 
     def __init__(self, budget_bytes: int | None = None) -> None:
         self.budget_bytes = budget_bytes
         self.lock = rlock(is_awaited=True)
         self.epoch = 0
+        self.paging: Any = None
         self._last_use: WeakKeyDictionary[Buffer, int] = WeakKeyDictionary()
         self._clock = 0
         self._lock = lock()

@@ -146,7 +146,7 @@ class FusedDecoder:
         if is_behind and mask is None and not fits_flash(x.dtype, decoder.size, decoder.size):
             mask = causal_mask(shape[1], tails.length + shape[1], x.dtype, x.device)  # once for all layers
         sights = {window: _sight(mask, input_ids, tails, window, x.dtype) for window in self._windows}
-        space = self._space_of(x, shape, turns, is_ours=tails.is_ours)
+        space = self._space_of(x, shape, turns, is_ours=tails.is_ours or tails.is_paged)
         tails.begin(len(decoder.layers), space.heads.pair[0])
         for index, layer in enumerate(decoder.layers):
             x = self._attention(x, index, space, turns[layer.rope], sights[layer.window], tails)
@@ -177,6 +177,9 @@ class FusedDecoder:
         before, after, _, _ = layer.norms
         heads = self._heads(x if before is None else before(x), layer, turn, space)
         keys, values = tails.write_pair(index, heads.pair)
+        if tails.is_paged:
+            out = tails.attend(heads.query, keys, values, layer.scale, layer.window)
+            return self._add(x, out.reshape(len(x), -1), layer.output, after)
         if sight.start:
             keys, values = keys[:, :, sight.start :], values[:, :, sight.start :]
         if tails.is_ours or x.device.type != "cpu":
@@ -260,7 +263,7 @@ def _wanted(x: Tensor, shape: torch.Size, columns: Sequence[int]) -> Tensor:
 
 def _sight(mask: Tensor | None, input_ids: Tensor, tails: Tails, window: int | None, dtype: torch.dtype) -> _Sight:
     """Return what the queries see. `mask` is that of `KVBatch`: (R, C + Q) integers, or additive where the attention is ours."""
-    if tails.is_ours:
+    if tails.is_ours or tails.is_paged:
         return _Sight(0, mask, mask is None and input_ids.shape[1] > 1)
     width, device = input_ids.shape[1], input_ids.device
     total = tails.length + width

@@ -405,7 +405,8 @@ class HuggingFaceModel(EngineModel):
         options |= {"position_ids": position_ids} if "position_ids" in self._takes else {}
         options |= image or {}
         if "attention_mask" in self._takes:
-            options["attention_mask"] = attention_mask
+            is_paged = isinstance(cache, GrowingCache) and cache.tails.is_paged
+            options["attention_mask"] = cache.tails.mask() if is_paged else attention_mask
         last = len(columns) == 1 and columns[0] == input_ids.shape[1] - 1
         if "logits_to_keep" in self._takes:
             options["logits_to_keep"] = 1 if last else upload(np.array(columns), input_ids.device)

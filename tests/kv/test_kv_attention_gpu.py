@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from outlines_cont.kv.attention import additive_mask, attend, causal_mask, plain_attend, prefix_attention
-from outlines_cont.kv.paged_attention import paged_attend, plain_paged_attend
+from outlines_cont.kv.paged.attention import paged_attend, plain_paged_attend
 from tests.fakes import random_network
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]

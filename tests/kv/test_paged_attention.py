@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from outlines_cont.kv.attention import causal_mask, plain_attend
-from outlines_cont.kv.paged_attention import paged_attend, plain_paged_attend
+from outlines_cont.kv.paged.attention import paged_attend, plain_paged_attend
 
 _SLOTS = 900
 _TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 1.5e-2, torch.float16: 2e-3}
@@ -33,7 +33,7 @@ def _imported(*, interpreted: bool) -> Iterator[ModuleType]:
         patch.setenv("TRITON_INTERPRET", str(int(interpreted)))
         before = {name: sys.modules.pop(name) for name in list(sys.modules) if _is_of_triton(name)}
         try:
-            yield importlib.import_module("outlines_cont.kv.paged_kernel")
+            yield importlib.import_module("outlines_cont.kv.paged.kernel")
         finally:
             for name in list(sys.modules):
                 if _is_of_triton(name):
@@ -50,7 +50,7 @@ def kernel() -> Iterator[ModuleType]:
 
 def _is_of_triton(name: str) -> bool:
     """Whether a module is to be imported anew; those in C cannot be."""
-    return name == "outlines_cont.kv.paged_kernel" or (name.split(".")[0] == "triton" and not name.startswith("triton._C"))
+    return name == "outlines_cont.kv.paged.kernel" or (name.split(".")[0] == "triton" and not name.startswith("triton._C"))
 
 
 def _drawn(

@@ -1,4 +1,4 @@
-"""The kernels of Triton behind `kv.paged_attention`: flash attention with a table of slots, split over the keys (flash decoding, Dao et al.
+"""The kernels of Triton behind `kv.paged.attention`: flash attention with a table of slots, split over the keys (flash decoding, Dao et al.
 2023), and the sum of the splits by their log-sum-exp. Importing it needs `triton`, which comes with PyTorch for CUDA.
 
 The number of splits follows from shapes alone, so that a step of one shape is one graph. float32 is multiplied exactly, not as tf32.
@@ -30,7 +30,7 @@ def _attend(
 ):  # fmt: skip
     """Attend with `num_queries` queries to one split of the keys of a row and key head; store the mean and the log-sum-exp in float32.
 
-    The plain form is `paged_attention.plain_paged_attend` over the keys of the split.
+    The plain form is `attention.plain_paged_attend` over the keys of the split.
     """
     blocks = tl.cdiv(count * groups, num_queries)
     row, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
@@ -125,7 +125,7 @@ def paged_attend(
     *,
     window: int | None = None,
 ) -> Tensor:
-    """See `paged_attention.paged_attend`: float16, bfloat16 or float32, heads of at most 256, and the last dimension of all contiguous.
+    """See `attention.paged_attend`: float16, bfloat16 or float32, heads of at most 256, and the last dimension of all contiguous.
 
     On a CPU it runs in Triton's interpreter if TRITON_INTERPRET=1 was set when this module was imported; for tests only.
     """

@@ -51,9 +51,9 @@ def paged_attend(
         and query.dtype in _KERNEL_TYPES
         and query.shape[-1] <= _LARGEST_HEAD
     ):
-        from outlines_cont.kv import paged_kernel
+        from outlines_cont.kv.paged import kernel
 
-        return paged_kernel.paged_attend(query, keys, values, table, lengths, scale, window=window)
+        return kernel.paged_attend(query, keys, values, table, lengths, scale, window=window)
     return plain_paged_attend(query, keys, values, table, lengths, scale, window=window)
 
 
