@@ -15,6 +15,7 @@ import transformers
 from transformers import PreTrainedModel
 
 from outlines_cont import models
+from outlines_cont.kv.paged.paging import begin_paging
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.models.tokenizer.special_names import SpecialNames
 from outlines_cont.models.tokenizer.tokenizer import utf8
@@ -110,6 +111,8 @@ FAMILIES = ("llama", "gpt2", "qwen3", "mistral", "gemma3")
 
 DEVICE = os.environ.get("TEST_DEVICE", "cpu")
 """Where the models of the tests run: `TEST_DEVICE=cuda pytest` runs them on a GPU."""
+PAGED = os.environ.get("TEST_PAGED") == "1"
+"""Whether random models keep keys and values in a pool of slots, as on a GPU: `TEST_PAGED=1 pytest`."""
 
 
 def random_network(family: str, *, dtype: torch.dtype = torch.float64, seed: int = 0) -> PreTrainedModel:
@@ -148,7 +151,10 @@ def recurrent_network() -> PreTrainedModel:
 @cache
 def random_model(family: str = "llama", *, dtype: torch.dtype = torch.float64, prefix_cache_bytes: int = 0) -> HuggingFaceModel:
     """The same, wrapped; shared between tests, since a model does not change: what one of them feeds is not reused in another."""
-    return models.from_transformers(random_network(family, dtype=dtype), FakeTokenizer(), prefix_cache_bytes=prefix_cache_bytes)
+    model = models.from_transformers(random_network(family, dtype=dtype), FakeTokenizer(), prefix_cache_bytes=prefix_cache_bytes)
+    if PAGED:
+        begin_paging(model, num_slots=16)
+    return model
 
 
 def fresh_model(family: str = "llama") -> HuggingFaceModel:

@@ -25,6 +25,8 @@ from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 from outlines_cont.errors import UnsupportedModel
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.batch import KVBatch
+from outlines_cont.kv.paged.paging import Paging
+from outlines_cont.kv.paged.pool import Pool
 from outlines_cont.kv.serial import RecurrentBatch
 from outlines_cont.kv.share import Sharing
 from outlines_cont.kv.store import KVStore
@@ -326,9 +328,11 @@ class _Probed:
 
 
 @torch.inference_mode()
-def compare(config: Any, model: LanguageModel, own: Forward, plain: Forward, *, can_branch: bool = True) -> Finding:
+def compare(
+    config: Any, model: LanguageModel, own: Forward, plain: Forward, *, can_branch: bool = True, pool: Pool | None = None
+) -> Finding:
     """Return whether our own forward, in rows that are ragged, cut, continued and forked, has the logits of the plain one of `model`, which
-    reads each of these rows alone, in one chunk and without a cache that was filled before.
+    reads each of these rows alone, in one chunk and without a cache that was filled before. Those of ours are in slots of `pool`, if given.
 
     The largest error may be a few units in the last place; where rounding adds up over many layers, the mean square may be more of them.
 
@@ -337,8 +341,11 @@ def compare(config: Any, model: LanguageModel, own: Forward, plain: Forward, *, 
     ids = _random_ids(config.vocab_size, 13, 7, 3, 2, 1)
     can_skip = not _has_window(config)
     can = {"can_skip": can_skip, "can_branch": can_skip and can_branch}
+    probed = _Probed(model, own, **can)
+    if pool is not None:
+        probed.kv_store.paging = Paging(pool, probed.kv_store)
     try:
-        found = _cut_and_forked(_Probed(model, own, **can), ids)
+        found = _cut_and_forked(probed, ids)
     except Exception as failure:  # any error of a network that is not what its class says
         return Finding(False, f"our own forward failed: {failure}")
     wanted = _read_alone(_Probed(model, plain), ids)
@@ -358,7 +365,9 @@ def _unit(dtype: torch.dtype) -> float:
 def _cut_and_forked(model: _Probed, ids: Sequence[list[int]]) -> torch.Tensor:
     """Return (12, V) logits of a ragged batch of two rows that is fed in chunks, cut, and forked into three."""
     long, short, *ends = ids
-    batch = KVBatch(cast(LanguageModel, model), [None] * 2, sharing=Sharing(1, 1) if model.can_branch else None)
+    asked, paging = cast(LanguageModel, model), model.kv_store.paging
+    sharing = Sharing(1, 1) if model.can_branch else None
+    batch = KVBatch(asked, [None] * 2, sharing=sharing) if paging is None else paging.open(asked, [None] * 2)
     got = _last_logits(batch, [long[:9], short[:5]]) + _last_logits(batch, [long[9:12], short[5:6]])
     batch.rewind({0: 10})
     got += _last_logits(batch, [long[10:11], short[6:]])

@@ -130,6 +130,20 @@ class FusedDecoder:
         """Return what has changed in the network, so that transformers has to run it; None for nothing."""
         return self._watch.change()
 
+    @property
+    def kv_layout(self) -> tuple[int, Tensor]:
+        """The number of layers, and keys of no tokens, (Hk, 0, D), as every layer has them."""
+        decoder = self._decoder
+        return len(decoder.layers), decoder.embedding.new_empty((decoder.key_heads, 0, decoder.size))
+
+    def prepare(self, stop: int) -> list[Tensor]:
+        """Make the rotary tables of positions below `stop`, and return them; the next forward has space of its own, for a graph of it."""
+        self._space = None
+        device = self._decoder.embedding.device
+        for name in self._ropes:
+            self._turn(name, torch.zeros(1, dtype=torch.int64, device=device), stop)
+        return [*self._tables.values()]
+
     def __call__(
         self, input_ids: Tensor, mask: Tensor | None, position_ids: Tensor, tails: Tails, columns: Sequence[int]
     ) -> Tensor:

@@ -37,6 +37,9 @@ from outlines_cont.interfaces import Tokenizer as TokenizerProtocol
 from outlines_cont.kv.attention import causal_mask, prefix_attention_of
 from outlines_cont.kv.batch import Fed
 from outlines_cont.kv.growing import GrowingCache
+from outlines_cont.kv.paged.attention import has_kernel
+from outlines_cont.kv.paged.paging import Paging
+from outlines_cont.kv.paged.pool import Pool
 from outlines_cont.kv.pixel_store import Pixels, PixelStore, ReadImage
 from outlines_cont.kv.prefix_cache import PrefixCache
 from outlines_cont.kv.row import RowKV
@@ -60,6 +63,7 @@ from outlines_cont.models.image_probe import NO_IMAGES, ImageFeeder, probe_image
 from outlines_cont.models.image_reader import ImageReader, takes_images
 from outlines_cont.models.invariant import invariant_decoder
 from outlines_cont.models.loading import Opening, load, load_bundled, next_number, open_processor, reopened
+from outlines_cont.models.step_graphs import StepGraphs
 from outlines_cont.models.text_tower import text_tower
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 from outlines_cont.models.versions import cache_argument
@@ -128,6 +132,7 @@ class HuggingFaceModel(EngineModel):
         self.eos_token_ids = _eos_token_ids(model, self.tokenizer)
         self.opening: Opening | None = None
         self._found: dict[tuple[Any, ...], Capabilities] = {}
+        self._graphs: StepGraphs | None = None
         self._number = next_number()
         self.kv_store = KVStore(kv_budget_bytes)
         size = default_prefix_cache_bytes(model.device) if prefix_cache_bytes is None else prefix_cache_bytes
@@ -247,7 +252,20 @@ class HuggingFaceModel(EngineModel):
         assert self._fused is not None
         config = self.hugging_face.config.get_text_config(decoder=True)
         forwards = self._fused_forward, self._plain_forward
-        return compare(config, self, *forwards, can_branch=not self.deterministic)
+        found = compare(config, self, *forwards, can_branch=not self.deterministic)
+        if found and self.device.type == "cuda" and not takes_images(self.hugging_face):
+            num_layers, like = self._fused.kv_layout
+            if has_kernel(like.dtype, like.shape[2]):
+                pool = Pool(num_layers, like, budget_bytes=self.kv_store.budget_bytes)
+                if compare(config, self, *forwards, pool=pool):
+                    self._begin_paging(pool)
+        return found
+
+    def _begin_paging(self, pool: Pool) -> None:
+        """Keep keys and values in slots of a pool from now on, and run steps as graphs."""
+        assert self._fused is not None
+        self.kv_store.paging = Paging(pool, self.kv_store)
+        self._graphs = StepGraphs(self._fused)
 
     def _fused_now(self) -> Finding:
         """Whether a forward now is our own, and why."""
@@ -390,7 +408,8 @@ class HuggingFaceModel(EngineModel):
         self, input_ids: Any, attention_mask: Any, position_ids: Any, cache: Any, columns: Sequence[int]
     ) -> torch.Tensor:
         assert self._fused is not None
-        return self._fused(input_ids, attention_mask, position_ids, cache.tails, columns)
+        run = self._fused if self._graphs is None else self._graphs
+        return run(input_ids, attention_mask, position_ids, cache.tails, columns)
 
     def _plain_forward(
         self,

@@ -1,6 +1,6 @@
 """`paged_attend`: attention of the last tokens of rows over slots of a pool (paged attention, Kwon et al. 2023), one token to a slot, found
 by a table: rows that share a prefix name the same slots, so that nothing is copied, merged or masked. By a kernel of Triton on CUDA, if
-there is Triton, else by matrix products over copies. Nothing calls it yet: rows have buffers (`kv.buffer`), not a pool.
+there is Triton, else by matrix products over copies.
 """
 
 from __future__ import annotations
@@ -45,12 +45,7 @@ def paged_attend(
 
     Cost: the keys and values of a row are read once for each key head and 64 query heads of it; the plain form copies them.
     """
-    if (
-        query.device.type == "cuda"
-        and _has_triton()
-        and query.dtype in _KERNEL_TYPES
-        and query.shape[-1] <= _LARGEST_HEAD
-    ):
+    if query.device.type == "cuda" and has_kernel(query.dtype, query.shape[-1]):
         from outlines_cont.kv.paged import kernel
 
         return kernel.paged_attend(query, keys, values, table, lengths, scale, window=window)
@@ -83,6 +78,11 @@ def plain_paged_attend(
     dtype = torch.float64 if query.dtype == torch.float64 else torch.float32
     mask = torch.zeros(visible.shape, dtype=dtype, device=query.device).masked_fill_(~visible, -torch.inf)
     return plain_attend(query, own_keys, own_values, scale, mask[:, None])[0].to(query.dtype)
+
+
+def has_kernel(dtype: torch.dtype, size: int) -> bool:
+    """Return whether there is a kernel for a float type and a size of heads, on CUDA."""
+    return dtype in _KERNEL_TYPES and size <= _LARGEST_HEAD and _has_triton()
 
 
 @cache

@@ -134,7 +134,7 @@ class PagedBatch(KVBatch):
         if last is None or not isinstance(lease := last.buffer, Lease) or not lease.used:
             return None
         ends = last.columns[-1] == lease.slots[lease.used - 1]
-        return lease if ends and lease.claim(self, lease.used) else None
+        return lease if ends and lease.begin(self) else None
 
     def _released(self, row: int) -> RowKV | None:
         parts, lease, floor, tail = self.heads[row], self._leases[row], self._floors[row], self._tail_lengths[row]
@@ -171,7 +171,7 @@ class PagedBatch(KVBatch):
         if lease is None:
             lease = self._leases[row] = Lease(self._pool, self._store, self._store.epoch)
             lease.users.add(self)
-            lease.claim(self, 0)
+            lease.begin(self)
             self._floors[row] = 0
         spare = max(self._spare, (tail + count) // _GROWTH) if self._spare else 0
         lease.extend(self._floors[row] + tail + count + spare)
@@ -200,11 +200,10 @@ class PagedBatch(KVBatch):
         stop = max(int(stops.max()), width)
         given = np.concatenate([fed, slots[None]]), stops.astype(np.int32)
         moved, moved_lengths = upload_together(given, self._model.device)
-        ids, positions, moved_slots = moved.unbind()
         if self._moved_table is None:
             self._moved_table = upload(np.pad(self._table, ((0, 0), (0, max(width - self._table.shape[1], 0)))), self._model.device)
-        self._cache.tails.aim(moved_slots, moved_lengths, self._moved_table[:, :stop])
-        return self._model.forward(ids, None, positions, self._cache, columns)
+        self._cache.tails.aim(moved, moved_lengths, self._moved_table[:, :stop], self._moved_table)
+        return self._model.forward(moved[0], None, moved[1], self._cache, columns)
 
     def _tidy(self) -> None:
         """Do nothing: rows of a table have no gaps."""

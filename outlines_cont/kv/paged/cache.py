@@ -20,25 +20,30 @@ class PagedTails(Tails):
 
     Attributes:
         pool: where they are.
-        slots: (R, Q) int64, where the tokens are written; 0 for padding, which is before a row's tokens.
+        given: (3, R, Q) int64, ids, positions and slots of what is fed.
+        slots: (R, Q), where the tokens are written; 0 for padding, which is before a row's tokens.
         lengths: (R,) int32, the tokens of each row, the new ones included; 0 for a row without new ones.
         table: (R, C) int32, the slot of each token; anything from the length of a row on.
+        whole: (R, C or more), the table in one tensor, the same for as long as it has the same values.
         length: C - Q, what transformers takes for the columns before those that are fed.
     """
 
     is_paged = True
+    given: Tensor
     slots: Tensor
     lengths: Tensor
     table: Tensor
+    whole: Tensor
 
     def __init__(self, pool: Pool) -> None:
         self.pool = pool
         self.is_ours, self.segments, self._prefixes, self._slots = False, [], [], None
 
-    def aim(self, slots: Tensor, lengths: Tensor, table: Tensor) -> PagedTails:
+    def aim(self, given: Tensor, lengths: Tensor, table: Tensor, whole: Tensor | None = None) -> PagedTails:
         """Take the slots of the next forward, and return itself."""
-        self.slots, self.lengths, self.table = slots, lengths, table
-        self.length = table.shape[1] - slots.shape[1]
+        self.given, self.slots, self.lengths, self.table = given, given[2], lengths, table
+        self.whole = table if whole is None else whole
+        self.length = table.shape[1] - given.shape[2]
         self._flush_right: tuple[Tensor, Tensor] | None = None
         return self
 

@@ -41,6 +41,14 @@ class Lease(Buffer):
         if pool is not None:
             pool.give(self.slots)
 
+    def claim(self, owner: object, stop: int) -> bool:
+        """Return False: its columns are none that a batch of a buffer could append to."""
+        return False
+
+    def begin(self, owner: object) -> bool:
+        """Claim the slots behind the used ones for `owner`; return False if another batch has the claim, or it was evicted."""
+        return super().claim(owner, self.used)
+
     def extend(self, stop: int) -> None:
         """Let it have at least `stop` slots; raise `KVBudgetError` if there is no room."""
         count = stop - len(self.slots)

@@ -26,3 +26,16 @@ class Paging:
     def hold(self, layers: list[Layer | None]) -> Lease:
         """Return a copy of (Hk, T, D) keys and values per layer, in slots of its own."""
         return Lease.full(self.pool, self._store, self._store.epoch, layers)
+
+
+def begin_paging(model: LanguageModel, *, num_slots: int | None = None) -> Pool:
+    """Let the rows of a model, all of whose layers have keys and values of one shape, have them in a pool from now on; return the pool.
+
+    On a CPU it is for tests: attention over slots copies them there.
+    """
+    keys, values = next(layer for layer in model.kv_layout if layer is not None)
+    assert all(layer is not None and layer[0].shape == layer[1].shape == keys.shape for layer in model.kv_layout)
+    options = {} if num_slots is None else {"num_slots": num_slots}
+    pool = Pool(len(model.kv_layout), keys, **options)
+    model.kv_store.paging = Paging(pool, model.kv_store)
+    return pool

@@ -27,7 +27,7 @@ class Pool:
     Args:
         num_layers, like: how many layers there are, all with keys and values like (Hk, any, D) `like`.
         num_slots: how many slots there are at first.
-        most_slots: up to how many slots the pool may have more than it needs.
+        budget_bytes: the bytes up to which the pool may have more slots than are lent; None for any.
 
     Attributes:
         pairs: for each layer (2, Hk, S, D), keys and values.
@@ -36,14 +36,14 @@ class Pool:
     """
 
     def __init__(
-        self, num_layers: int, like: torch.Tensor, *, num_slots: int = _NUM_SLOTS, most_slots: int | None = None
+        self, num_layers: int, like: torch.Tensor, *, num_slots: int = _NUM_SLOTS, budget_bytes: int | None = None
     ) -> None:
         heads, _, size = like.shape
         with torch.inference_mode():
             self.pairs = [like.new_zeros((2, heads, num_slots, size)) for _ in range(num_layers)]
         self.version = 0
         self.token_bytes = num_layers * 2 * heads * size * like.element_size()
-        self._most_slots = most_slots
+        self._budget_bytes = budget_bytes
         self._free = np.arange(num_slots - 1, 0, -1)  # the last ones are lent first
         self._returned: deque[Slots] = deque()
         self._lock = lock()
@@ -99,7 +99,7 @@ class Pool:
         """Replace the tensors by larger ones, layer by layer, so that little memory is taken twice."""
         before = self.num_slots
         wanted = before + max(missing, before // 2)
-        most = wanted if self._most_slots is None else self._most_slots
+        most = wanted if self._budget_bytes is None else int(self._budget_bytes) // self.token_bytes + 1
         stop = max(before + missing, min(wanted, most))
         with torch.inference_mode():
             for index, old in enumerate(self.pairs):
