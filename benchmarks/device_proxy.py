@@ -1,6 +1,6 @@
 """What a decode step asks of a CUDA device, counted on a machine without one: operators, waits of the host, copies, attention plans.
 
-    python -m benchmarks.device_proxy [--case NAME] [--rows 64] [--depths 2 32] [--where] [--json FILE]
+    python -m benchmarks.device_proxy [--case NAME] [--rows 64] [--depths 2 32] [--paged] [--where] [--json FILE]
 
 Memory is *on the device* because it is said to be: `Proxy` notes storages, runs every operator on the CPU, and lets `tensor.device` be
 `cuda:0` for those, so that the code that is measured takes its branches for CUDA, with true numbers. A tensor of the host among them is an
@@ -17,6 +17,8 @@ error, as on a GPU. Counted are
 A step begins with a forward of the wrapped model. Operators in the forward that come with each further layer are those *per layer*, told by
 two models of different depths, so that no hook is needed; `rest` is what remains of the forward, `outside` all around it. Operators are the
 mean of the steps, the others those of the worst. Not counted: the time that a kernel takes, and work in other threads.
+
+With `--paged` rows have slots of a pool, as on CUDA with Triton: a kernel of attention is two operators, and a step that is a graph is one.
 
 The models are narrow, but their memory is divided into tensors as that of a model of 8 billion parameters with 32 layers would be.
 """
@@ -42,6 +44,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from benchmarks.rig import byte_tokenizer
 from benchmarks.table import markdown
 from outlines_cont.kv import buffer
+from outlines_cont.kv.paged.attention import plain_paged_attend
 
 _CUDA = torch.device("cuda:0")
 _UNLAUNCHED = {
@@ -409,7 +412,13 @@ class Rig:
     """
 
     def __init__(
-        self, proxy: Proxy, layers: int, dtype: torch.dtype = torch.bfloat16, *, is_fused: bool = True
+        self,
+        proxy: Proxy,
+        layers: int,
+        dtype: torch.dtype = torch.bfloat16,
+        *,
+        is_fused: bool = True,
+        is_paged: bool = False,
     ) -> None:
         import transformers
 
@@ -423,7 +432,7 @@ class Rig:
         network: Any = transformers.LlamaForCausalLM(config)
         network = network.to(dtype).eval()
         _write_the_same_at_any_depth(network)
-        self._proxy, self._is_fused = proxy, is_fused
+        self._proxy, self._is_fused, self._is_paged = proxy, is_fused, is_paged
         self.network = proxy.place(network)
         if is_fused:
             fused_decoder(network)  # which gives the weights other storages
@@ -440,6 +449,8 @@ class Rig:
         """Return the model, of which each forward begins a step."""
         assert model.can_branch, model.capabilities
         assert bool(model.capabilities.fused) is self._is_fused, model.capabilities
+        if self._is_paged:
+            begin_paging(model, self._proxy)
         forward, proxy = model.forward, self._proxy
 
         def stepping(*args: Any, **kwargs: Any) -> Any:
@@ -464,6 +475,50 @@ class Rig:
         from outlines_cont import continuous, generate
 
         return continuous(generate.text(self.model, **options))
+
+
+class Replayed:
+    """A step as a CUDA graph: all of its operators are one."""
+
+    def __init__(self, proxy: Proxy, step: Callable[[], torch.Tensor], other: object) -> None:
+        self._proxy, self._step = proxy, step
+
+    def replay(self) -> torch.Tensor:
+        """Compute the step again."""
+        self._proxy.launch("graph")
+        with self._proxy.paused():
+            return self._step()
+
+
+def begin_paging(model: Any, proxy: Proxy) -> None:
+    """Let the rows of a model have slots of a pool of the device, and its steps be graphs."""
+    from outlines_cont.kv.paged.pool import Pool
+    from outlines_cont.models.step_graphs import StepGraphs
+
+    model._begin_paging(Pool(*model._fused.kv_layout, num_slots=2**13))
+    model._graphs = StepGraphs(model._fused, capture=partial(Replayed, proxy), after=0)
+
+
+@contextmanager
+def _paged_kernel(proxy: Proxy) -> Iterator[None]:
+    """Let attention over slots be its kernel, and that which sums the splits."""
+    from outlines_cont.kv.paged import cache as module
+
+    plain = module.paged_attend
+
+    def attend(query: torch.Tensor, *given: Any, **options: Any) -> torch.Tensor:
+        if not proxy.holds(query):
+            return plain(query, *given, **options)
+        proxy.launch("paged attention")
+        proxy.launch("sum of splits")
+        with proxy.paused():
+            return proxy.place(plain_paged_attend(query, *given, **options))  # type: ignore[no-any-return]
+
+    module.paged_attend = attend
+    try:
+        yield
+    finally:
+        module.paged_attend = plain
 
 
 def _write_the_same_at_any_depth(network: Any) -> None:
@@ -566,10 +621,10 @@ class Measured:
 
 
 def measure(
-    names: Sequence[str], depths: Sequence[int] = (2, 6), *, rows: int | None = None, is_fused: bool = True
+    names: Sequence[str], depths: Sequence[int] = (2, 6), *, rows: int | None = None, **options: bool
 ) -> dict[str, Measured]:
-    """Measure cases with models of several depths; `outside` and what follows it is that of the last."""
-    found = {depth: _steps(names, depth, rows, is_fused=is_fused) for depth in depths}
+    """Measure cases with models of several depths; `outside` and what follows it is that of the last. `options` are those of `Rig`."""
+    found = {depth: _steps(names, depth, rows, **options) for depth in depths}
     return {name: _measured({depth: steps[name] for depth, steps in found.items()}) for name in names}
 
 
@@ -587,11 +642,11 @@ def _real_sizes(depth: int) -> Iterator[None]:
         buffer._LARGEST_DEVICE_STACK = largest
 
 
-def _steps(names: Sequence[str], depth: int, rows: int | None, *, is_fused: bool) -> dict[str, Counted]:
+def _steps(names: Sequence[str], depth: int, rows: int | None, **options: bool) -> dict[str, Counted]:
     """Return the steps of each case, and where they waited."""
     found: dict[str, Counted] = {}
-    with _real_sizes(depth), Proxy() as proxy:
-        rig = Rig(proxy, depth, is_fused=is_fused)
+    with _real_sizes(depth), Proxy() as proxy, _paged_kernel(proxy):
+        rig = Rig(proxy, depth, **options)
         for name in names:
             work = CASES[name].prepare(rig, rows or CASES[name].rows)
             if not CASES[name].is_call:
@@ -636,10 +691,12 @@ def main() -> None:
     parser.add_argument("--depths", type=int, nargs="+", default=[2, 6], help="layers of the models")
     parser.add_argument("--rows", type=int, help="of every case; 1 or 16 without it")
     parser.add_argument("--no-fused", action="store_true", help="let transformers run the layers")
+    parser.add_argument("--paged", action="store_true", help="keep keys and values in slots, and run steps as graphs")
     parser.add_argument("--where", action="store_true", help="print the operators of a step, and the lines that waited")
     parser.add_argument("--json", type=Path, help="write all figures to a file")
     options = parser.parse_args()
-    found = measure(options.case or list(CASES), options.depths, rows=options.rows, is_fused=not options.no_fused)
+    how = {"is_fused": not options.no_fused, "is_paged": options.paged}
+    found = measure(options.case or list(CASES), options.depths, rows=options.rows, **how)
     what = {name: CASES[name].what.format(options.rows or CASES[name].rows) for name in found}
     print(markdown(("case", *FIGURES), [(what[name], *one.figures.values()) for name, one in found.items()]))
     for name, one in found.items():

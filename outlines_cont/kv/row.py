@@ -104,10 +104,12 @@ class RowKV:
 
     def compact(self, store: BufferStore) -> KVPart:
         """Return a copy in a buffer of its own that has no spare columns, which is never appended to."""
-        if store.paging is not None:
-            lease = store.paging.hold(self.layers())
+        layers, paging = self.layers(), store.paging
+        like = next(layer[0] for layer in layers if layer is not None)
+        if paging is not None and paging.fits(like.device, like.dtype):
+            lease = paging.hold(layers)
             return KVPart(lease, 0, lease.slots)
-        buffer = Buffer.full(store.reserve, store.epoch, self.layers())
+        buffer = Buffer.full(store.reserve, store.epoch, layers)
         store.touch(buffer)
         return KVPart(buffer, 0, np.arange(buffer.used))
 

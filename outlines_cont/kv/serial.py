@@ -194,8 +194,9 @@ def _discard(shares: Sequence[RowKV | None], user: ClosedBatch) -> None:
 
 def open_batch(model: LanguageModel, shares: Sequence[RowKV | None]) -> AnyBatch:
     """Return a batch of the kind that fits the model; None is a row without anything cached."""
-    if model.kv_store.paging is not None and not model.is_recurrent:
-        paged: KVBatch = model.kv_store.paging.open(model, shares)
+    paging = model.kv_store.paging
+    if paging is not None and paging.fits(model.device, model.dtype):
+        paged: KVBatch = paging.open(model, shares)
         return paged
     kind = RecurrentBatch if model.is_recurrent else KVBatch
     if len(shares) > 1 and not model.can_stack:

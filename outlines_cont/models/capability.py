@@ -329,7 +329,13 @@ class _Probed:
 
 @torch.inference_mode()
 def compare(
-    config: Any, model: LanguageModel, own: Forward, plain: Forward, *, can_branch: bool = True, pool: Pool | None = None
+    config: Any,
+    model: LanguageModel,
+    own: Forward,
+    plain: Forward,
+    *,
+    can_branch: bool = True,
+    pool: Pool | None = None,
 ) -> Finding:
     """Return whether our own forward, in rows that are ragged, cut, continued and forked, has the logits of the plain one of `model`, which
     reads each of these rows alone, in one chunk and without a cache that was filled before. Those of ours are in slots of `pool`, if given.

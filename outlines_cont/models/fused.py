@@ -137,12 +137,15 @@ class FusedDecoder:
         return len(decoder.layers), decoder.embedding.new_empty((decoder.key_heads, 0, decoder.size))
 
     def prepare(self, stop: int) -> list[Tensor]:
-        """Make the rotary tables of positions below `stop`, and return them; the next forward has space of its own, for a graph of it."""
-        self._space = None
+        """Make the rotary tables of positions below `stop`, and return them."""
         device = self._decoder.embedding.device
         for name in self._ropes:
             self._turn(name, torch.zeros(1, dtype=torch.int64, device=device), stop)
         return [*self._tables.values()]
+
+    def forget_space(self) -> None:
+        """Let the next forward have space of its own: that of a graph is in the memory of the graph."""
+        self._space = None
 
     def __call__(
         self, input_ids: Tensor, mask: Tensor | None, position_ids: Tensor, tails: Tails, columns: Sequence[int]

@@ -38,7 +38,9 @@ class Capture(Protocol):
 class CudaCapture:
     """A CUDA graph of a step."""
 
-    def __init__(self, step: Callable[[], Tensor], memory: object) -> None:
+    def __init__(self, step: Callable[[], Tensor], other: Capture | None) -> None:
+        """Capture a step, in the memory of another graph if there is one: no two of them run at once."""
+        memory = other._graph.pool() if isinstance(other, CudaCapture) else None
         self._graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph, pool=memory, capture_error_mode="thread_local"):
             self._logits = step()
@@ -67,7 +69,7 @@ class StepGraphs:
 
     Args:
         decoder: our own forward.
-        capture: makes a capture of a step in memory that all share; for tests another than that of CUDA.
+        capture: makes a capture of a step, beside another one or None; for tests another than that of CUDA.
         rows, columns: the sizes, ascending.
         after: so many steps of a size run before it is captured.
     """
@@ -76,7 +78,7 @@ class StepGraphs:
         self,
         decoder: FusedDecoder,
         *,
-        capture: Callable[[Callable[[], Tensor], object], Capture] = CudaCapture,
+        capture: Callable[[Callable[[], Tensor], Capture | None], Capture] = CudaCapture,
         rows: Sequence[int] = ROWS,
         columns: Sequence[int] = COLUMNS,
         after: int = _CAPTURE_AFTER,
@@ -85,7 +87,6 @@ class StepGraphs:
         self._rows, self._columns = rows, columns
         self._sizes: dict[tuple[int, int], _Size] = {}
         self._of: tuple[object, int] | None = None  # the pool, and its version, that graphs read
-        self._memory: object = None
         self._given: Tensor  # (3, rows, 1), ids, positions and slots
         self._lengths: Tensor  # (rows,)
         self._table: Tensor  # (rows, columns)
@@ -131,7 +132,6 @@ class StepGraphs:
         self._given = torch.zeros((3, rows, 1), dtype=torch.int64, device=device)
         self._lengths = torch.zeros(rows, dtype=torch.int32, device=device)
         self._table = torch.zeros((rows, self._columns[-1]), dtype=torch.int32, device=device)
-        self._memory = torch.cuda.graph_pool_handle() if device.type == "cuda" else None
 
     def _fill(self, tails: PagedTails) -> None:
         """Copy the inputs of a step to those of the graphs. Rows behind them are padding: ids, slots and lengths of 0."""
@@ -153,15 +153,17 @@ class StepGraphs:
         ids, positions, _ = static.given.unbind()
 
         def step() -> Tensor:
-            return self._decoder(ids, None, positions, static, [0])
+            self._decoder.forget_space()
+            try:
+                return self._decoder(ids, None, positions, static, [0])
+            finally:
+                self._decoder.forget_space()
 
         wanted = step()  # which also compiles what is compiled at its first use
+        other = next((size.graph for size in self._sizes.values() if size.graph is not None), None)
         try:
-            self._decoder.prepare(columns)
-            graph = self._capture(step, self._memory)
+            graph = self._capture(step, other)
         except RuntimeError:  # of an operator that cannot be captured
             return None
-        finally:
-            self._decoder.prepare(columns)
         error = relative_error(graph.replay().double(), wanted.double())
         return graph if error <= _LARGEST_ERROR * torch.finfo(wanted.dtype).eps else None

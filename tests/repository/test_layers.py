@@ -41,6 +41,7 @@ fsm.tokens.stacks    <- fsm.automaton fsm.terms fsm.trie
 fsm.tokens           <- fsm.automaton fsm.drawing fsm.expression fsm.terms fsm.tokens.stacks fsm.trie
 fsm.types            <- fsm.expression fsm.languages fsm.pattern fsm.recipe fsm.schema.keywords fsm.terms
 kv                   <-
+kv.paged             <- kv
 models.tokenizer     <-
 inspector            <-
 sampling             <-
@@ -52,7 +53,7 @@ engine.drawing       <- policies sampling
 engine.drafting      <- engine.drawing policies sampling
 drafts               <- engine.drafting engine.drawing kv policies sampling
 engine               <- engine.drafting engine.drawing kv models.tokenizer policies samplers sampling state
-models               <- engine kv models.tokenizer
+models               <- engine kv kv.paged models.tokenizer
 streams              <- engine.drawing models.tokenizer policies sampling text_search
 conversation         <- engine engine.drawing fsm fsm.expression kv models policies samplers sampling state
 events               <- samplers sampling

@@ -137,16 +137,15 @@ class PagedBatch(KVBatch):
         return lease if ends and lease.begin(self) else None
 
     def _released(self, row: int) -> RowKV | None:
-        parts, lease, floor, tail = self.heads[row], self._leases[row], self._floors[row], self._tail_lengths[row]
-        if lease is not None and tail:
-            lease.used = floor + tail
-            last = parts[-1] if parts and parts[-1].buffer is lease else None
-            first, *more = lease.parts(floor, lease.used)
-            if last is not None and last.columns[-1] < first.columns[0]:
-                # One part for all that ascends, so that a text of many pieces has few.
-                joined = KVPart(lease, 0, np.concatenate([last.columns, first.columns]))
-                return RowKV((*parts[:-1], joined, *more))
-            parts = [*parts, first, *more]
+        """Return the keys and values of a row, whose slots the batch does not write again from then on."""
+        parts, lease, floor = self.heads[row], self._leases[row], self._floors[row]
+        if lease is not None and self._tail_lengths[row]:
+            stop = lease.used = floor + self._tail_lengths[row]
+            # One part for all that ascends, so that a text of many calls has few.
+            last = parts.pop() if parts and parts[-1].buffer is lease else None
+            parts += lease.parts(floor - len(last) if last is not None else floor, stop)
+            self._head_lengths[row] += self._tail_lengths[row]
+            self._tail_lengths[row], self._floors[row] = 0, stop
         return RowKV(tuple(parts)) if parts else None
 
     def _close(self) -> None:
@@ -201,7 +200,9 @@ class PagedBatch(KVBatch):
         given = np.concatenate([fed, slots[None]]), stops.astype(np.int32)
         moved, moved_lengths = upload_together(given, self._model.device)
         if self._moved_table is None:
-            self._moved_table = upload(np.pad(self._table, ((0, 0), (0, max(width - self._table.shape[1], 0)))), self._model.device)
+            self._moved_table = upload(
+                np.pad(self._table, ((0, 0), (0, max(width - self._table.shape[1], 0)))), self._model.device
+            )
         self._cache.tails.aim(moved, moved_lengths, self._moved_table[:, :stop], self._moved_table)
         return self._model.forward(moved[0], None, moved[1], self._cache, columns)
 

@@ -1,4 +1,4 @@
-"""`PagedTails`: where the tokens of a forward are in a pool: the slots that it writes, and the table by which queries find the slots of their
+"""`PagedTails`: where the tokens of a forward are in a pool: the slots that it writes, and the table by which queries find those of their
 rows. `PagedCache` is the cache of a batch with such tails. Our own forward attends over the table (`attend`); to that of transformers the
 layers return copies, flush right, so that it needs no other mask than that of left padding.
 """

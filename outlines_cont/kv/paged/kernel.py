@@ -36,6 +36,9 @@ def _attend(
     row, block = tl.program_id(0) // blocks, tl.program_id(0) % blocks
     key_head, part = tl.program_id(1), tl.program_id(2)
     length = tl.load(lengths + row)
+    # In a large pool a head may be more than 2**31 numbers behind the first.
+    keys += key_head.to(tl.int64) * key_head_stride
+    values += key_head.to(tl.int64) * value_head_stride
     # The query heads of a key head are its queries: query `at // groups` of head `at % groups`.
     at = block * num_queries + tl.arange(0, num_queries)
     is_query = at < count * groups
@@ -59,10 +62,8 @@ def _attend(
         is_token = column < stop
         slot = tl.load(table + row * table_stride + column, mask=is_token, other=0).to(tl.int64)
         is_read = is_token[:, None] & in_head[None]
-        k = tl.load(keys + slot[:, None] * slot_stride + key_head * key_head_stride + d[None], mask=is_read, other=0.0)
-        v = tl.load(
-            values + slot[:, None] * value_slot_stride + key_head * value_head_stride + d[None], mask=is_read, other=0.0
-        )
+        k = tl.load(keys + slot[:, None] * slot_stride + d[None], mask=is_read, other=0.0)
+        v = tl.load(values + slot[:, None] * value_slot_stride + d[None], mask=is_read, other=0.0)
         if is_exact:
             scores = tl.dot(q.to(tl.float32), tl.trans(k.to(tl.float32)), input_precision="ieee") * scale
         else:

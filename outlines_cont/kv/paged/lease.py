@@ -96,4 +96,3 @@ class Lease(Buffer):
         """Return (1, Hk, S, D) keys and values of a layer, of all slots of the pool."""
         keys, values = self.pool.pairs[index].unbind()
         return keys[None], values[None]
-

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from outlines_cont.interfaces import BufferStore, LanguageModel
 from outlines_cont.kv.buffer import Layer
 from outlines_cont.kv.paged.batch import PagedBatch
@@ -19,6 +21,10 @@ class Paging:
         self.pool = pool
         self._store = store
 
+    def fits(self, device: torch.device, dtype: torch.dtype) -> bool:
+        """Return whether keys and values of a device and a float type go into the pool: weights may have been moved since."""
+        return self.pool.device == device and self.pool.pairs[0].dtype == dtype
+
     def open(self, model: LanguageModel, shares: Sequence[RowKV | None]) -> PagedBatch:
         """Return a batch of rows whose tokens are in the pool."""
         return PagedBatch(model, shares, self.pool)
@@ -33,7 +39,7 @@ def begin_paging(model: LanguageModel, *, num_slots: int | None = None) -> Pool:
 
     On a CPU it is for tests: attention over slots copies them there.
     """
-    keys, values = next(layer for layer in model.kv_layout if layer is not None)
+    keys, _ = next(layer for layer in model.kv_layout if layer is not None)
     assert all(layer is not None and layer[0].shape == layer[1].shape == keys.shape for layer in model.kv_layout)
     options = {} if num_slots is None else {"num_slots": num_slots}
     pool = Pool(len(model.kv_layout), keys, **options)
