@@ -500,7 +500,7 @@ def begin_paging(model: Any, proxy: Proxy) -> None:
 
 
 @contextmanager
-def _paged_kernel(proxy: Proxy) -> Iterator[None]:
+def paged_kernel(proxy: Proxy) -> Iterator[None]:
     """Let attention over slots be its kernel, and that which sums the splits."""
     from outlines_cont.kv.paged import cache as module
 
@@ -645,7 +645,7 @@ def _real_sizes(depth: int) -> Iterator[None]:
 def _steps(names: Sequence[str], depth: int, rows: int | None, **options: bool) -> dict[str, Counted]:
     """Return the steps of each case, and where they waited."""
     found: dict[str, Counted] = {}
-    with _real_sizes(depth), Proxy() as proxy, _paged_kernel(proxy):
+    with _real_sizes(depth), Proxy() as proxy, paged_kernel(proxy):
         rig = Rig(proxy, depth, **options)
         for name in names:
             work = CASES[name].prepare(rig, rows or CASES[name].rows)

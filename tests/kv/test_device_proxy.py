@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 import torch
 
-from benchmarks.device_proxy import CASES, Proxy
+from benchmarks.device_proxy import CASES, Proxy, Rig, paged_kernel
+from outlines_cont.kv.paged import cache
+from outlines_cont.models import hugging_face
 
 ROOT = Path(__file__).parents[2]
 
@@ -48,6 +50,25 @@ def test_the_limits_hold_where_layers_are_in_several_tensors(tmp_path: Path) -> 
     limits = {key: most for key, most in CASES["slices"].limits.items() if key != "per_layer"}
     assert {key: found["figures"][key] for key, most in limits.items() if found["figures"][key] > most} == {}
     assert found["names"]["index"] > 1, "so that keys and values were in several tensors"
+
+
+def test_a_step_over_slots_is_one_graph_and_few_operators_and_slices_move_nothing(tmp_path: Path) -> None:
+    found = _measured(tmp_path, "--depths", "2", "3", "--rows", "4", "--paged", "--case", "text", "--case", "slices")
+    limits = {"per_layer": 0, "rest": 6, "outside": 10, "syncs": 1, "uploads": 0, "stalls": 1, "plans": 0}
+    for case in found.values():
+        assert {key: case["figures"][key] for key, most in limits.items() if case["figures"][key] > most} == {}
+        assert case["names"]["graph"] == 1
+
+
+@pytest.mark.parametrize("is_right", [True, False])
+def test_a_pool_is_used_if_its_logits_are_those_of_transformers(monkeypatch: pytest.MonkeyPatch, is_right: bool) -> None:
+    monkeypatch.setattr(hugging_face, "has_kernel", lambda dtype, size: True)
+    with torch.inference_mode(), Proxy() as proxy, paged_kernel(proxy):
+        if not is_right:
+            monkeypatch.setattr(cache, "paged_attend", lambda query, *given, **options: query)
+        rig = Rig(proxy, 2)
+        assert (rig.model.kv_store.paging is not None) is is_right
+        assert (rig.model._graphs is not None) is is_right
 
 
 def test_the_proxy_computes_what_the_host_does_and_counts_operators() -> None:

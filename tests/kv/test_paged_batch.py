@@ -114,7 +114,7 @@ def _chain(model: HuggingFaceModel, seed: int, *, evict: bool) -> SequenceState:
     for turn in range(3):
         forks = write((state[:, : int(draw.integers(1, 12))] + " of ").fork(2), max_tokens=int(draw.integers(1, 5)), rng=turn)
         if evict:
-            for buffer in list(model.kv_store._last_use)[:: int(draw.integers(1, 3))]:
+            for buffer in list(model.kv_store._last_use)[::2]:
                 buffer.evict()
         state = SequenceState.stack([forks[0, 0, :], state[1, :] + ", ", forks[2, 1, :]])
         state = write(state, max_tokens=int(draw.integers(1, 40)), rng=turn + 5)

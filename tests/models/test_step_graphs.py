@@ -89,7 +89,7 @@ def _model(family: str = "llama", num_slots: int = 4000) -> HuggingFaceModel:
 
 def _with_graphs(model: HuggingFaceModel, **options: Any) -> StepGraphs:
     assert model._fused is not None
-    model._graphs = StepGraphs(model._fused, capture=Recorder, **{"rows": (1, 2, 4), "columns": (24, 64), "after": 0, **options})
+    model._graphs = StepGraphs(model._fused, **{"capture": Recorder, "rows": (1, 2, 4), "columns": (24, 64), "after": 0, **options})
     Recorder.all.clear()
     return model._graphs
 
