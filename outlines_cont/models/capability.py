@@ -352,9 +352,14 @@ def compare(
         probed.kv_store.paging = Paging(pool, probed.kv_store)
     try:
         found = _cut_and_forked(probed, ids)
+        if pool is not None:
+            found = torch.cat([found, _after_many(probed, config.vocab_size)])
     except Exception as failure:  # any error of a network that is not what its class says
         return Finding(False, f"our own forward failed: {failure}")
-    wanted = _read_alone(_Probed(model, plain), ids)
+    alone = _Probed(model, plain)
+    wanted = _read_alone(alone, ids)
+    if pool is not None:
+        wanted = torch.cat([wanted, _after_many(alone, config.vocab_size)])
     unit = _unit(model.dtype)
     error, mean = relative_error(found, wanted), relative_error(found, wanted, mean=True)
     return Finding(
@@ -371,15 +376,27 @@ def _unit(dtype: torch.dtype) -> float:
 def _cut_and_forked(model: _Probed, ids: Sequence[list[int]]) -> torch.Tensor:
     """Return (12, V) logits of a ragged batch of two rows that is fed in chunks, cut, and forked into three."""
     long, short, *ends = ids
-    asked, paging = cast(LanguageModel, model), model.kv_store.paging
-    sharing = Sharing(1, 1) if model.can_branch else None
-    batch = KVBatch(asked, [None] * 2, sharing=sharing) if paging is None else paging.open(asked, [None] * 2)
+    batch = _opened(model, 2)
     got = _last_logits(batch, [long[:9], short[:5]]) + _last_logits(batch, [long[9:12], short[5:6]])
     batch.rewind({0: 10})
     got += _last_logits(batch, [long[10:11], short[6:]])
     batch.keep([0, 1, 0])
     got += _last_logits(batch, ends) + _last_logits(batch, [end[:1] for end in ends])
     return torch.stack(got)
+
+
+def _opened(model: _Probed, num_rows: int) -> KVBatch:
+    """Return a batch of empty rows, in a pool if the model has one."""
+    asked, paging = cast(LanguageModel, model), model.kv_store.paging
+    if paging is None:
+        return KVBatch(asked, [None] * num_rows, sharing=Sharing(1, 1) if model.can_branch else None)
+    opened: KVBatch = paging.open(asked, [None] * num_rows)
+    return opened
+
+
+def _after_many(model: _Probed, num_ids: int) -> torch.Tensor:
+    """Return the (1, V) logits after a chunk with more queries than a program of the kernel for slots has, so that its largest runs."""
+    return _opened(model, 1).feed(_random_ids(num_ids, 72), [[71]]).logits[0]
 
 
 def _read_alone(model: _Probed, ids: Sequence[list[int]]) -> torch.Tensor:

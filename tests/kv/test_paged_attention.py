@@ -149,7 +149,7 @@ def test_splits_are_never_empty_nor_many(kernel: ModuleType, programs: int, colu
 def test_the_kernels_compile_for_cards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
     with _imported(interpreted=False) as kernel:
-        for architecture, dtype, size in ((80, "bf16", 64), (90, "bf16", 128), (90, "fp32", 64)):
+        for architecture, dtype, size in ((80, "bf16", 64), (90, "bf16", 128), (90, "fp32", 128)):
             attend, add = (_compiled(kernel, function, architecture, dtype, size) for function in (kernel._attend, kernel._sum))
             assert ("mma" in attend.asm["ptx"]) is (dtype == "bf16"), "tensor cores, but for float32, which is exact"
             assert "mma" not in add.asm["ptx"]
@@ -159,7 +159,7 @@ def _compiled(kernel: ModuleType, function: Any, architecture: int, dtype: str, 
     """A kernel for a card of NVIDIA."""
     compiler = importlib.import_module("triton.compiler")
     target = importlib.import_module("triton.backends.compiler").GPUTarget("cuda", architecture, 32)
-    num_queries, num_keys = kernel.blocks(64, size)
+    num_queries, num_keys = kernel.blocks(64, size, is_exact=dtype == "fp32")
     constants: dict[str, Any] = {
         "groups": 4, "size": size, "padded_size": size, "num_queries": num_queries, "num_keys": num_keys,
         "padded_splits": 8, "is_exact": dtype == "fp32",

@@ -105,10 +105,13 @@ def _sum(
     tl.store(target + at * size + d, found.to(target.dtype.element_ty), mask=d < size)
 
 
-def blocks(queries: int, size: int) -> tuple[int, int]:
-    """Return how many queries, and how many keys at once, a program has, for `queries` of a key head and heads of a size."""
-    most = _LARGEST_QUERIES if size <= 128 else _LARGEST_QUERIES // 2
-    return max(16, min(most, triton.next_power_of_2(queries))), 64 if size <= 128 else 32
+def blocks(queries: int, size: int, *, is_exact: bool = False) -> tuple[int, int]:
+    """Return how many queries, and how many keys at once, a program has, for `queries` of a key head and heads of a size.
+
+    They are fewer for large heads and for float32 (`is_exact`), so that they fit into the shared memory of small cards, 99 KiB.
+    """
+    most = max(16, _LARGEST_QUERIES // max(triton.next_power_of_2(size) * (1 + is_exact) // 128, 1))
+    return max(16, min(most, triton.next_power_of_2(queries))), most
 
 
 def num_splits(programs: int, columns: int) -> int:
@@ -132,14 +135,14 @@ def paged_attend(
     """
     (rows, heads, count, size), key_heads = query.shape, keys.shape[1]
     groups, columns = heads // key_heads, table.shape[1]
-    num_queries, num_keys = blocks(count * groups, size)
+    # The interpreter multiplies bfloat16 wrongly.
+    is_exact = query.dtype == torch.float32 or query.device.type == "cpu"
+    num_queries, num_keys = blocks(count * groups, size, is_exact=is_exact)
     num_blocks = triton.cdiv(count * groups, num_queries)
     splits = num_splits(rows * num_blocks * key_heads, columns)
     split = triton.cdiv(triton.cdiv(columns, splits), num_keys) * num_keys
     parts = torch.empty((rows, heads, count, splits, size), dtype=torch.float32, device=query.device)
     norms = torch.empty((rows, heads, count, splits), dtype=torch.float32, device=query.device)
-    # The interpreter multiplies bfloat16 wrongly.
-    is_exact = query.dtype == torch.float32 or query.device.type == "cpu"
     padded = max(16, triton.next_power_of_2(size))
     _attend[(rows * num_blocks, key_heads, splits)](
         query, keys, values, table, lengths, parts, norms, scale, columns if window is None else window, count, splits, split,
