@@ -54,7 +54,7 @@ def _feed_and_compare(model: HuggingFaceModel, batch: PagedBatch, rows: list[lis
             assert_close(wanted, fed.logits[at, fed.columns[at][index]], 1e-8)
 
 
-@settings(max_examples=10, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=8, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(st.sampled_from(FAMILIES), st.lists(_ROUND, min_size=2, max_size=5))
 def test_rows_cut_forked_rewound_and_stacked_have_the_logits_of_a_fresh_run(family: str, rounds: list[tuple]) -> None:  # type: ignore[type-arg]
     model, pool = _paged(family)
