@@ -419,6 +419,7 @@ class Rig:
         *,
         is_fused: bool = True,
         is_paged: bool = False,
+        paged: bool = False,
     ) -> None:
         import transformers
 
@@ -432,7 +433,7 @@ class Rig:
         network: Any = transformers.LlamaForCausalLM(config)
         network = network.to(dtype).eval()
         _write_the_same_at_any_depth(network)
-        self._proxy, self._is_fused, self._is_paged = proxy, is_fused, is_paged
+        self._proxy, self._is_fused, self._is_paged, self._paged = proxy, is_fused, is_paged, paged
         self.network = proxy.place(network)
         if is_fused:
             fused_decoder(network)  # which gives the weights other storages
@@ -443,7 +444,8 @@ class Rig:
     def _opened(self, tokenizer: Any) -> Any:
         from outlines_cont import models
 
-        return models.from_transformers(self.network, tokenizer, prefix_cache_bytes=0, fused=self._is_fused)
+        own = {"fused": self._is_fused, "paged": self._paged}
+        return models.from_transformers(self.network, tokenizer, prefix_cache_bytes=0, **own)
 
     def _stepping(self, model: Any) -> Any:
         """Return the model, of which each forward begins a step."""

@@ -111,12 +111,14 @@ class HuggingFaceModel(EngineModel):
         prefix_cache_bytes: int | None = None,
         fused: bool = True,
         deterministic: bool = False,
+        paged: bool = False,
         open_processor: Callable[[], Any] | None = None,
     ) -> None:
         super().__init__()
         self.is_recurrent = is_recurrent(model)
         self.hugging_face = model
         self.deterministic = deterministic
+        self._is_paged = paged
         make = invariant_decoder if deterministic else fused_decoder
         # Kept, as the decoder that is made of it does not keep it alive.
         self._text_tower = text_tower(model)
@@ -253,7 +255,7 @@ class HuggingFaceModel(EngineModel):
         config = self.hugging_face.config.get_text_config(decoder=True)
         forwards = self._fused_forward, self._plain_forward
         found = compare(config, self, *forwards, can_branch=not self.deterministic)
-        if found and self.device.type == "cuda" and not takes_images(self.hugging_face):
+        if found and self._is_paged and self.device.type == "cuda" and not takes_images(self.hugging_face):
             num_layers, like = self._fused.kv_layout
             if has_kernel(like.dtype, like.shape[2]):
                 pool = Pool(num_layers, like, budget_bytes=self.kv_store.budget_bytes)
@@ -459,6 +461,7 @@ def transformers(
     prefix_cache_bytes: int | None = None,
     fused: bool = True,
     deterministic: bool = False,
+    paged: bool = False,
     freeze: bool = True,
     **kwargs: Any,
 ) -> HuggingFaceModel:
@@ -472,6 +475,7 @@ def transformers(
         prefix_cache_bytes: see `from_transformers`.
         fused: see `from_transformers`.
         deterministic: see `from_transformers`.
+        paged: see `from_transformers`.
         freeze: whether Python's collector of reference cycles leaves out from then on what exists before the first model of the process is
             opened (`gc.freeze`), the modules of torch above all; a full collection takes 250 ms with them. False leaves it alone.
         **kwargs: options of `AutoModelForCausalLM.from_pretrained`, and attributes of the config; `revision`, `token`, `cache_dir`,
@@ -497,6 +501,7 @@ def transformers(
         "prefix_cache_bytes": prefix_cache_bytes,
         "fused": fused,
         "deterministic": deterministic,
+        "paged": paged,
     }
     wrapped = _wrapped(model, tokenizer, opener, **own)
     # Another process may have another working directory.
@@ -515,6 +520,7 @@ def tiny(
     prefix_cache_bytes: int | None = None,
     fused: bool = True,
     deterministic: bool = False,
+    paged: bool = False,
     freeze: bool = True,
 ) -> HuggingFaceModel:
     """Load the bundled model from the package; nothing is downloaded. It is trained to read short messages and write JSON records.
@@ -528,6 +534,7 @@ def tiny(
         prefix_cache_bytes: see `models.from_transformers`.
         fused: see `models.from_transformers`.
         deterministic: see `models.from_transformers`.
+        paged: see `models.from_transformers`.
         freeze: see `models.transformers`.
 
     Raises:
@@ -540,6 +547,7 @@ def tiny(
         "prefix_cache_bytes": prefix_cache_bytes,
         "fused": fused,
         "deterministic": deterministic,
+        "paged": paged,
     }
     wrapped = from_transformers(model, tokenizer, **own)
     options = {"device": device, "dtype": dtype, **own, "freeze": freeze}
@@ -556,6 +564,7 @@ def from_transformers(
     prefix_cache_bytes: int | None = None,
     fused: bool = True,
     deterministic: bool = False,
+    paged: bool = False,
 ) -> HuggingFaceModel:
     """Wrap a model and a tokenizer that are loaded already. Neither is changed, but the model is put in evaluation mode.
 
@@ -572,9 +581,12 @@ def from_transformers(
         deterministic: whether the logits after a text depend on that text alone, bit by bit, whatever else runs, and however the text was
             cut, cached or drafted: then equal calls write equal texts in half precision, too, with the same number of threads. On a CPU,
             in families of our own forward. A step costs as much as one of 32 tokens, and rows copy the prefixes that they share.
+        paged: whether keys and values are in slots of one pool, which rows share token by token, and steps are CUDA graphs, if that gives the
+            logits of transformers: on CUDA with Triton, in families of our own forward. Elsewhere nothing changes. It has not run on
+            a GPU yet.
 
     Raises:
-        OptionError: one of the budgets is not a number of bytes, or `fused` or `deterministic` is not a bool, or they contradict.
+        OptionError: one of the budgets is not a number of bytes, or `fused`, `deterministic` or `paged` is not a bool, or they contradict.
         UnsupportedModel: `deterministic` was given, and our own forward does not run the model, or this machine's libraries are not
             so; the model is no decoder, has no cache, or is recurrent in a way that its cache cannot carry exactly.
     """
@@ -592,6 +604,7 @@ def from_transformers(
             "prefix_cache_bytes",
         )
     checked_bool(fused, "fused")
+    checked_bool(paged, "paged")
     if checked_bool(deterministic, "deterministic") and not fused:
         raise OptionError(
             "expected `deterministic` without `fused=False`: the forward of transformers depends on the batch. Leave one of them out.",
@@ -609,6 +622,7 @@ def from_transformers(
         prefix_cache_bytes=prefix_cache_bytes,
         fused=fused,
         deterministic=deterministic,
+        paged=paged,
     )
 
 

@@ -66,7 +66,7 @@ def test_a_pool_is_used_if_its_logits_are_those_of_transformers(monkeypatch: pyt
     with Proxy() as proxy, paged_kernel(proxy):
         if not is_right:
             monkeypatch.setattr(cache, "paged_attend", lambda query, *given, **options: query)
-        rig = Rig(proxy, 2)
+        rig = Rig(proxy, 2, paged=True)
         assert (rig.model.kv_store.paging is not None) is is_right
         assert (rig.model._graphs is not None) is is_right
 
