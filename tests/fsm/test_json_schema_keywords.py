@@ -26,6 +26,7 @@ from fsm.schema.key_minterms import KeyMinterms
 from fsm.terms import node as nodes
 from fsm.terms.characters import utf8
 from fsm.terms.derivative import Derivatives
+from tests.examples import examples
 from tests.judged import at_least, judged
 from tests.walks import RANDOMS, random_text
 
@@ -150,7 +151,7 @@ SOME_BOUNDS = st.just({}) | st.fixed_dictionaries({}, optional={name: st.sampled
 WORK = st.sampled_from([60, 500, Limits().max_work, Limits().max_work])
 
 
-@settings(relaxed, max_examples=200)
+@settings(relaxed, max_examples=examples(120))
 @given(DOCUMENTS, SOME_BOUNDS, st.lists(values(), min_size=4, max_size=8), st.booleans(), WORK, st.sampled_from(["any", "any", "schema"]))
 @example({"not": {"type": "integer", "multipleOf": 2}}, {}, [1, 2, 4.5], False, Limits().max_work, "any")
 @example(
@@ -315,7 +316,7 @@ MINTERMS_VALUES = [dict(zip(keys, drawn, strict=True)) for keys in KEYS for draw
 
 
 @pytest.mark.parametrize("max_states", [0, 1_000])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(schema=OBJECTS)
 def test_an_object_accepts_the_same_where_its_kinds_of_keys_are_searched_one_by_one(max_states: int, schema: dict[str, Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -121,7 +121,7 @@ def test_every_strategy_has_an_example() -> None:
     ),
     st.sampled_from(STRATEGIES_PIECES).map(str.encode),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_each_strategy_that_recognises_a_term_makes_the_mask_of_the_plain_loop(expression: Expression, before: bytes) -> None:
     automaton = Automaton(expression.node)
     if automaton.is_empty():

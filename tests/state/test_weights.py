@@ -158,7 +158,7 @@ def test_a_weight_is_the_sum_of_the_log_probabilities_shown_and_of_the_ends(tmp_
     assert torch.equal(state.tokens[..., :1].end_logprobs, torch.zeros(2, 8))  # the ends are cut
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(_OPERATIONS, _OPERATIONS, st.integers(0, 2**32))
 def test_of_two_rows_joined_every_log_probability_counts_once(
     first: list[tuple[str, Any]], second: list[tuple[str, Any]], seed: int
