@@ -35,6 +35,7 @@ from outlines_cont.errors import (
     ResumeError,
     SampleMismatch,
 )
+from tests.examples import first
 from tests.fakes import END_OF_TURN, EOS, FakeTokenizer, random_model, random_network, saying, scripted_model
 
 
@@ -504,7 +505,6 @@ def test_a_program_may_end_with_a_stream_half_read() -> None:
     code = """
 from outlines_cont import continuous, generate, models
 from outlines_cont.templates import Template
-from tests.examples import first
 model = models.tiny()
 texts = generate.regex(model, "[a-z]{30}").stream("hello")
 events = iter(continuous(generate.text(model)).stream("hello", max_tokens=20))
