@@ -108,9 +108,11 @@ def _chained(model: CallableModel, constraint: CheckedConstraint, every: dict[tu
         first = text.index(b"]") + 1
         return next(ids[:n] for n in range(len(ids) + 1) if len(model.tokenizer.text_bytes(ids[:n])) >= first)
 
+    first_value = json_schema(_SCHEMAS["nested"]["items"])
+
     def passes(ids: tuple[int, ...]) -> bool:
         first = model.tokenizer.text_bytes(ids)
-        return json_schema(_SCHEMAS["nested"]["items"]).accepts(first[1 : first.index(b"]") + 1].decode())
+        return first_value.accepts(first[1 : first.index(b"]") + 1].decode())
 
     heads, ends = Counter[tuple[int, ...]](), Counter[tuple[int, ...]]()
     for ids, share in every.items():
