@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, assume, example, given, note, settings
 from hypothesis import strategies as st
 
 from fsm import BudgetExceeded, EmptyLanguage, FSMError, Limits, SchemaError, json_schema
+from fsm.automaton.checker import has_checks
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.pattern.ecma_pattern import ecma_search
 from fsm.schema.documents import cases
@@ -249,6 +250,19 @@ SCHEMAS: list[dict[str, Any]] = [
     {"type": "object", "properties": {"a": {"$ref": "#/$defs/one"}}, "required": ["a"]},
 ]  # fmt: skip
 KEYWORDS_DEFINITIONS = {"$defs": {"one": {"enum": [1, "a"]}}}
+
+
+@settings(relaxed, max_examples=examples(20))
+@given(DOCUMENTS)
+def test_a_part_has_checks_if_one_is_among_its_parts_whatever_is_known_of_others(schema: Any) -> None:
+    try:
+        root = json_schema(schema).node
+    except FSMError:
+        return
+    known: dict[nodes.Node, bool] = {}
+    for part in list(nodes.all_parts(root))[:60]:
+        is_checked = any(one.kind is nodes.Kind.CHECK for one in nodes.all_parts(part))
+        assert is_checked is has_checks(part, known) is has_checks(part)
 
 
 @cache
