@@ -9,8 +9,9 @@ import gc
 import os
 import signal
 import socket
+import ssl
 from contextlib import ExitStack, nullcontext
-from functools import wraps
+from functools import cache, wraps
 from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 # No deadline: how long an example takes depends on what else the machine does.
 settings.register_profile("tests", deadline=None, print_blob=True, max_examples=60)
 # The same examples in every run (`pytest --hypothesis-profile=ci`): a change is judged by what it does, not by luck.
-settings.register_profile("ci", parent=settings.get_profile("tests"), derandomize=True, max_examples=40)
+settings.register_profile("ci", parent=settings.get_profile("tests"), derandomize=True, max_examples=25)
+# What `tests.examples` shortens is tried ten times as often, and what names no number of its own on 400 examples.
+settings.register_profile("thorough", parent=settings.get_profile("tests"), max_examples=400)
 settings.load_profile("tests")
 
 
@@ -117,6 +120,14 @@ def _no_connection(refused: list[str]) -> Iterator[None]:
     hosts = refused.copy()
     refused.clear()
     assert not hosts, f"expected that a test connects to the loopback address alone, got {hosts}. Use a fake."
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _certificates_read_once() -> Iterator[None]:
+    """Share one context: each client of httpx reads all certificates anew, in 60 ms, and tests make a thousand clients, none of TLS."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ssl, "create_default_context", cache(ssl.create_default_context))
+        yield
 
 
 @pytest.fixture(scope="session")

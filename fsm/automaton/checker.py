@@ -235,14 +235,32 @@ class Checker:
         """True when there is a check inside, in the bodies of rules, too."""
         if not node.is_checked:
             return False
-        known = self._holds_check.get(node)
-        if known is None:
-            known = self._holds_check[node] = has_checks(node)
-        return known
+        return has_checks(node, self._holds_check)
 
 
 def checks_of(root: Node) -> Iterator[Check]:
     """The checks inside a term; of rules that differ only in their nesting depth, those of one. Cost: one visit of each part."""
+    return (node.args[1] for node in _may_hold(root, {}) if node.kind is Kind.CHECK)
+
+
+def has_checks(root: Node, known: dict[Node, bool] | None = None) -> bool:
+    """True when a language has checks. Cost: one visit of each part, if there are rules, but for those in the memo `known`."""
+    if not root.is_checked:
+        return False
+    known = {} if known is None else known
+    if root not in known:
+        visited = list[Node]()
+        for node in _may_hold(root, known):
+            if node.kind is Kind.CHECK or known.get(node, False):
+                known[root] = True
+                return True
+            visited.append(node)
+        known.update(dict.fromkeys(visited, False))
+    return known[root]
+
+
+def _may_hold(root: Node, known: dict[Node, bool]) -> Iterator[Node]:
+    """A term and its parts that may have checks inside, without those that are known to have none."""
     seen, stack = {root}, [root]
     families = set[Hashable]()
     while stack:
@@ -252,16 +270,10 @@ def checks_of(root: Node) -> Iterator[Check]:
             if family in families:
                 continue
             families.add(family)
-        if node.kind is Kind.CHECK:
-            yield node.args[1]
-        new = [child for child in nodes.children(node) if child not in seen]
+        yield node
+        new = [part for part in nodes.children(node) if part.is_checked and part not in seen and known.get(part, True)]
         seen.update(new)
         stack += new
-
-
-def has_checks(node: Node) -> bool:
-    """True when a language has checks. Cost: one visit of each part, if there are rules."""
-    return node.is_checked and next(checks_of(node), None) is not None
 
 
 def _passes(mark: _Mark, text: bytes, failures: list[CheckFailure]) -> bool:

@@ -581,9 +581,9 @@ def from_transformers(
         deterministic: whether the logits after a text depend on that text alone, bit by bit, whatever else runs, and however the text was
             cut, cached or drafted: then equal calls write equal texts in half precision, too, with the same number of threads. On a CPU,
             in families of our own forward. A step costs as much as one of 32 tokens, and rows copy the prefixes that they share.
-        paged: whether keys and values are in slots of one pool, which rows share token by token, and steps are CUDA graphs, if that gives the
-            logits of transformers: on CUDA with Triton, in families of our own forward. Elsewhere nothing changes. It has not run on
-            a GPU yet.
+        paged: whether keys and values are in slots of one pool, which rows share token by token, and steps are CUDA graphs, if that
+            gives the logits of transformers: on CUDA with Triton, in families of our own forward. Elsewhere nothing changes. It has not
+            run on a GPU yet.
 
     Raises:
         OptionError: one of the budgets is not a number of bytes, or `fused`, `deterministic` or `paged` is not a bool, or they contradict.

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from outlines_cont import Chat, generate
 from outlines_cont.state.row import written
 from tests.chat_models import TEMPLATES, chat_model
+from tests.examples import examples
 
 _ACTIONS = st.lists(
     st.tuples(st.sampled_from(["user", "text", "choice", "json", "say", "back", "slice", "fork"]), st.integers(0, 9)),
@@ -160,7 +161,7 @@ def _check(chat: Chat) -> None:
 
 
 @pytest.mark.parametrize("kind", TEMPLATES)
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(_ACTIONS)
 def test_a_conversation_spells_what_its_template_writes_and_feeds_what_is_new(kind: str, actions: list[tuple[str, int]]) -> None:
     model, generators = chat_model(kind), _generators(kind)

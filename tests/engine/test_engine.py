@@ -22,6 +22,7 @@ from outlines_cont.models import HuggingFaceModel, Meter, from_transformers
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
 from tests import rows
+from tests.examples import examples
 from tests.fakes import FakeTokenizer, random_model, random_network, saying, scripted_model
 from tests.oracle import greedy_ids, next_logits
 
@@ -238,7 +239,7 @@ def test_rows_wait_for_room_only_while_others_run() -> None:
 _WORDS = st.text("the nameofrs ", min_size=1, max_size=60)
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(5))
 @given(
     prompts=st.lists(_WORDS, min_size=1, max_size=3),
     first=st.sampled_from([0, 0, 1, 20]),

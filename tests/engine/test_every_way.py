@@ -227,9 +227,9 @@ def test_a_stream_that_is_left_at_any_moment_is_resumed(name: str, count: int) -
 
 
 @each("bans with alternatives")
-@pytest.mark.parametrize("retract", [False, True])
 @pytest.mark.parametrize("count", [0, 3])
-def test_a_stream_that_is_left_goes_on_as_a_stream_that_tells_the_whole_span(name: str, count: int, retract: bool) -> None:
+def test_a_stream_that_is_left_goes_on_as_a_stream_that_tells_the_whole_span(name: str, count: int) -> None:
+    """Half of the rows take text back, the others hold it."""
     write = writing(name)
     with write.stream(PROMPTS, rng=SEEDS, **options_of(name)) as stream:
         for _ in itertools.islice(stream, count + 1):
@@ -240,7 +240,7 @@ def test_a_stream_that_is_left_goes_on_as_a_stream_that_tells_the_whole_span(nam
         assert row.piece is not None
         left = max(MAX_TOKENS - num_counted(row), 1)
         wanted = write.resume(alone, max_tokens=left)
-        rest = write.stream(alone, resume=True, retract=retract, max_tokens=left)
+        rest = write.stream(alone, resume=True, retract=batch != sample, max_tokens=left)
         text, ids = "", list[int]()
         for event in (event for event in rest if not event.is_thought):
             text = text[: len(text) - event.retract] + event.text

@@ -18,6 +18,7 @@ from outlines_cont.engine.running_batch import RunningBatch
 from outlines_cont.errors import OutlinesContError
 from outlines_cont.kv.batch import KVBatch
 from outlines_cont.models import HuggingFaceModel
+from tests.examples import examples
 from tests.fakes import FakeTokenizer, random_model, random_network
 from tests.fuzz.chains import Call, Chain
 
@@ -59,7 +60,7 @@ def _run(mixture: list[tuple[Call, list[str], int]]) -> list[SequenceState | str
         return asyncio.run(_written(model, mixture))
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(8), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32))
 def test_a_mixture_of_rows_writes_what_it_writes_row_by_row(seed: int) -> None:
     together = _run(_mixture(seed))

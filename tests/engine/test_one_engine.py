@@ -26,6 +26,7 @@ from outlines_cont.control import Branch, Budget, TokenSet, fixed, fork, gen, la
 from outlines_cont.errors import ClosedError, InferenceRequired, OptionError, PromptRequired, UnsupportedModel
 from outlines_cont.kv.share import Sharing
 from outlines_cont.models import HuggingFaceModel
+from tests.examples import examples
 from tests.fakes import FAMILIES, FakeTokenizer, random_model, random_network, recurrent_network
 from tests.oracle import next_logits
 
@@ -387,7 +388,7 @@ def _seen(written: Iterator[Any]) -> list[Any]:
 
 
 TestOneEngine = OneEngine.TestCase
-TestOneEngine.settings = settings(max_examples=8, stateful_step_count=60, deadline=None)
+TestOneEngine.settings = settings(max_examples=examples(5), stateful_step_count=60, deadline=None)
 
 
 @pytest.mark.parametrize(("family", "limit", "seed"), [("llama", 8192, 0), ("gpt2", 16, 1), ("mistral", 64, 2)])

@@ -21,6 +21,7 @@ from outlines_cont.control import Branch, TokenSet, arun, fixed, fork, gen
 from outlines_cont.engine.job import Job
 from outlines_cont.kv.share import Sharing
 from outlines_cont.models import HuggingFaceModel
+from tests.examples import examples
 from tests.fakes import FakeTokenizer, random_model, random_network
 from tests.oracle import greedy_ids
 from tests.rows import job_of
@@ -41,7 +42,7 @@ _STEPS = st.lists(
 )
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 @given(
     _STEPS,
     st.sampled_from([0, 25, 400]),

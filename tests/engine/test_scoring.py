@@ -31,7 +31,7 @@ def test_texts_are_scored_as_by_a_plain_forward(family: str, most: int, monkeypa
     monkeypatch.setattr(scoring, "_MAX_LOGITS", most)
     monkeypatch.setattr(scoring, "_LEAST", 3)
     model, drawn = random_model(family), random.Random(2)
-    for _ in range(6):
+    for _ in range(3):
         prompts = ["".join(drawn.choices(WORDS, k=drawn.randint(1, 6))) for _ in range(drawn.randint(1, 3))]
         texts = ["".join(drawn.choices(WORDS, k=drawn.randint(1, 5))) for _ in prompts]
         found = model.score(prompts, texts)

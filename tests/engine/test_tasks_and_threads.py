@@ -31,6 +31,7 @@ from tests.engine.test_every_way import (
     whole,
     writing,
 )
+from tests.examples import examples
 from tests.fakes import FAMILIES
 
 NOT_RESUMED = ("healing", "bans with alternatives")
@@ -126,7 +127,7 @@ def at_once(writers: list[Writer]) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@settings(max_examples=5)
+@settings(max_examples=examples(3))
 @given(data=st.data(), max_rows=st.integers(1, 20), limit=st.sampled_from([5, 64, 4096]))
 def test_each_writes_what_it_writes_alone(family: str, data: st.DataObject, max_rows: int, limit: int) -> None:
     count = st.none() | st.integers(0, 12)

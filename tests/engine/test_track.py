@@ -12,6 +12,7 @@ from outlines_cont.engine.track import Track
 from outlines_cont.sampling import TokenCounts
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import APPENDED, FORCED, GENERATED, HEALED, WRITTEN, StateRow, counts_of
+from tests.examples import first
 
 KINDS = (APPENDED, GENERATED, FORCED, HEALED)
 
@@ -70,7 +71,7 @@ def changed(draw: random.Random, track: Track, plain: Plain) -> tuple[Track, Pla
     return track.append(token_id, kind, logprob, sampling), longer
 
 
-@pytest.mark.parametrize("seed", range(60))
+@pytest.mark.parametrize("seed", first(36, range(60)))
 def test_tracks_that_are_made_of_one_another_never_change(seed: int) -> None:
     draw = random.Random(seed)
     prompt = [draw.randrange(9) for _ in range(draw.randint(0, 5))]

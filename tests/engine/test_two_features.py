@@ -53,7 +53,7 @@ _ITEM = {"enum": [1, 2, 12]}
 UNIQUE = {"type": "array", "prefixItems": [_ITEM], "items": _ITEM, "minItems": 2, "maxItems": 3, "uniqueItems": True}
 PATTERN = "[a-e]{1,3}( [a-e]{1,3}){0,3}(x|yes|no)"
 PROMPTS = ["the name", "a red"]
-MAX_TOKENS = 11
+MAX_TOKENS = 9
 GUIDANCE = [Guidance("red is green", 1.8), Guidance([70, 71], -0.7)]
 
 

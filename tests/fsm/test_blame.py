@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 import fsm
 from fsm import TokenFSM, Vocabulary, json_schema
 from fsm.schema import blame
+from tests.examples import examples
 
 PERSON: dict[str, Any] = {
     "type": "object",
@@ -191,7 +192,7 @@ def written(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(8))
 @given(VALUES, VALUES)
 @example("\\", '"\\')
 @example({"}": ["]"]}, ["{", {",": ":"}])

@@ -104,7 +104,7 @@ def test_random_languages_that_double_compile_or_are_refused_in_bounds() -> None
     """In a process of its own, whose memory and time are bounded by the system as well."""
     code = (
         "from tests.fuzz import doubling, masks; counts = masks.Counts()\n"
-        "found = [*doubling.run(1000, 1e9, counts, count=8, num_steps=4)]\n"
+        "found = [*doubling.run(1000, 1e9, counts, count=5, num_steps=4)]\n"
         "print(*found, counts, sep=chr(10)); assert not found"
     )
 
@@ -204,7 +204,7 @@ def test_long_heads_are_shared_without_a_change_of_the_language(monkeypatch: pyt
 def test_rules_of_parts_have_the_texts_of_the_parts() -> None:
     """Options, groups and counts that become rules, as too much would be written out, against what Lark writes out."""
     items = ['["a"]', '("b" | "ca")', '"d"?', '("e" | "f")~1..2', '("g" "h"?)*', '[("i" | "j") "k"?]', '("l" -> x | "m")']
-    for seed in range(25):
+    for seed in range(12):
         random = Random(seed)
         text = "start: " + " ".join(random.choices(items[:-1], k=5)) + "\n  | " + " ".join(random.choices(items[:-1], k=4))
         try:

@@ -70,9 +70,10 @@ def test_all_names_of_properties_are_read_as_node_reads_them() -> None:
 @needs_node
 @pytest.mark.parametrize("seed", range(0, 4_000, 1_000))
 def test_random_patterns_are_found_where_node_finds_them(seed: int) -> None:
+    """As `python -m tests.fuzz patterns` does for as long as wanted."""
     counts = patterns.Counts()
-    assert list(patterns.run(seed, 200, counts, count=50)) == []
-    assert counts.found > 100
+    assert list(patterns.run(seed, 200, counts, count=25)) == []
+    assert counts.found > 50
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from fsm.languages import Substrings
 from fsm.terms import node as nodes
 from fsm.terms.rule import TEXTS, Rule
 from outlines_cont import continuous, generate, models
+from tests.examples import examples
 from tests.walks import RANDOMS, random_text
 
 ALPHABET = b"ab"
@@ -358,7 +359,7 @@ SOURCES = {
 
 @pytest.mark.parametrize("source", SOURCES)
 @given(random=RANDOMS)
-@settings(max_examples=5)
+@settings(max_examples=examples(3))
 def test_whatever_is_made_holds_texts_only(source: str, random: Random) -> None:
     expression = SOURCES[source]()
     data = random_text(expression.node, random, 12)

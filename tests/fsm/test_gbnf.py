@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fsm
+from tests.examples import examples
 
 VALUES = r"""
 root   ::= value   # arrays of words and numbers
@@ -175,7 +176,7 @@ def belongs(rules: dict[str, Tree], text: str) -> bool:
         known = found
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(st.fixed_dictionaries({"root": trees(), "x": trees(), "y": trees()}))
 def test_a_grammar_accepts_what_a_plain_recogniser_accepts(rules: dict[str, Tree]) -> None:
     texts = ["".join(letters) for size in range(5) for letters in product("ab", repeat=size)]

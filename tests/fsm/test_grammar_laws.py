@@ -22,6 +22,7 @@ from fsm.lark.conflict import accepted_terminals, is_lalr
 from outlines_cont import generate, models
 from tests import grammars as examples
 from tests import grammars as known
+from tests.examples import examples as few
 from tests.walks import RANDOMS
 
 TEXTS = ["".join(text) for length in range(6) for text in product("ab ", repeat=length)]
@@ -110,7 +111,7 @@ def test_numbers_and_points_are_read_by_both_parsers_of_lark(text: str) -> None:
 
 
 @given(grammars(st.sampled_from(['"a"', '"b"'])))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=few(12), deadline=None)
 def test_with_terminals_of_one_letter_the_languages_are_equal(text: str) -> None:
     automaton, earley, _ = made(text)
     assert [t for t in TEXTS if automaton.accepts(t.encode()) != reads(earley, t)] == []
@@ -132,7 +133,7 @@ def grammars_with_gaps(draw: st.DrawFn) -> str:
 
 
 @given(grammars_with_gaps())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=few(24), deadline=None)
 @example('start: x n "ab" n\nx: "a" | T1\nn: "b"?\nT0.2: /b/\nT1: /[ab]+/')
 @example('start: "b" "b" n\nn: T0?\nT0.1: /b/')
 def test_what_follows_behind_an_empty_rule_is_read_by_both_parsers_of_lark(text: str) -> None:

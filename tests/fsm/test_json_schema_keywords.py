@@ -19,6 +19,7 @@ from hypothesis import HealthCheck, assume, example, given, note, settings
 from hypothesis import strategies as st
 
 from fsm import BudgetExceeded, EmptyLanguage, FSMError, Limits, SchemaError, json_schema
+from fsm.automaton.checker import has_checks
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.pattern.ecma_pattern import ecma_search
 from fsm.schema.documents import cases
@@ -26,6 +27,7 @@ from fsm.schema.key_minterms import KeyMinterms
 from fsm.terms import node as nodes
 from fsm.terms.characters import utf8
 from fsm.terms.derivative import Derivatives
+from tests.examples import examples
 from tests.judged import at_least, judged
 from tests.walks import RANDOMS, random_text
 
@@ -150,7 +152,7 @@ SOME_BOUNDS = st.just({}) | st.fixed_dictionaries({}, optional={name: st.sampled
 WORK = st.sampled_from([60, 500, Limits().max_work, Limits().max_work])
 
 
-@settings(relaxed, max_examples=200)
+@settings(relaxed, max_examples=examples(120))
 @given(DOCUMENTS, SOME_BOUNDS, st.lists(values(), min_size=4, max_size=8), st.booleans(), WORK, st.sampled_from(["any", "any", "schema"]))
 @example({"not": {"type": "integer", "multipleOf": 2}}, {}, [1, 2, 4.5], False, Limits().max_work, "any")
 @example(
@@ -250,6 +252,19 @@ SCHEMAS: list[dict[str, Any]] = [
 KEYWORDS_DEFINITIONS = {"$defs": {"one": {"enum": [1, "a"]}}}
 
 
+@settings(relaxed, max_examples=examples(20))
+@given(DOCUMENTS)
+def test_a_part_has_checks_if_one_is_among_its_parts_whatever_is_known_of_others(schema: Any) -> None:
+    try:
+        root = json_schema(schema).node
+    except FSMError:
+        return
+    known: dict[nodes.Node, bool] = {}
+    for part in list(nodes.all_parts(root))[:60]:
+        is_checked = any(one.kind is nodes.Kind.CHECK for one in nodes.all_parts(part))
+        assert is_checked is has_checks(part, known) is has_checks(part)
+
+
 @cache
 def _texts() -> list[tuple[Any, str]]:
     return [(value, texts_of(value)[0]) for value in VALUES]
@@ -315,7 +330,7 @@ MINTERMS_VALUES = [dict(zip(keys, drawn, strict=True)) for keys in KEYS for draw
 
 
 @pytest.mark.parametrize("max_states", [0, 1_000])
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(schema=OBJECTS)
 def test_an_object_accepts_the_same_where_its_kinds_of_keys_are_searched_one_by_one(max_states: int, schema: dict[str, Any]) -> None:
     with pytest.MonkeyPatch.context() as patch:

@@ -19,6 +19,7 @@ from fsm.tokens import mask_strategies, walk
 from fsm.tokens.mask_strategies import BELOW, STRATEGIES, MaskMaker, Strategy, mask_key
 from fsm.tokens.sparse_product import SparseProduct, SparseProducts
 from fsm.trie import Trie
+from tests.examples import examples
 from tests.fsm.test_expression import LANGUAGES
 from tests.fsm.test_token_fsm import TOKENS, loops, loops_that_leave_out
 from tests.fsm.test_walk import plain_step
@@ -120,7 +121,7 @@ def test_every_strategy_has_an_example() -> None:
     ),
     st.sampled_from(STRATEGIES_PIECES).map(str.encode),
 )
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 def test_each_strategy_that_recognises_a_term_makes_the_mask_of_the_plain_loop(expression: Expression, before: bytes) -> None:
     automaton = Automaton(expression.node)
     if automaton.is_empty():
@@ -323,9 +324,10 @@ SOURCES: dict[str, tuple[st.SearchStrategy[Expression], st.SearchStrategy[list[b
 
 
 @pytest.mark.parametrize("name", SOURCES)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(st.data())
 def test_a_mask_is_what_a_walk_of_every_token_finds(name: str, data: st.DataObject) -> None:
+    """So does `python -m tests.fuzz masks`, for as long as wanted."""
     languages, texts = SOURCES[name]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Vocabulary, "sweeps_before_exits", data.draw(st.sampled_from([0, 1, 24])))

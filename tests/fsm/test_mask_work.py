@@ -43,6 +43,7 @@ CASES: dict[str, tuple[int, int, Expression]] = {  # the most work and new state
     "twelve patterns, counted": (35_000, 400, json_schema(COUNTED | {"allOf": NOTS})),
     "host name": (9_000, 100, json_schema(HOST)),
     "words": (5_000, 1_500, regex(r"(?:\b\w{1,10}\b\s){1,100}")),
+    "three digits between two boundaries": (1_000, 500, regex(r".*\b\d{3}\b.*")),
 }
 
 

@@ -18,6 +18,7 @@ from fsm import EmptyLanguage, Limits, TokenFSM, Vocabulary, json_schema
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.terms import node as nodes
 from fsm.terms.members import MemberEntry, MemberTable
+from tests.examples import examples
 from tests.walks import random_text
 
 BYTES = Vocabulary([bytes((n,)) for n in range(256)] + [None], [256])
@@ -220,7 +221,7 @@ def around(below: st.SearchStrategy[dict[str, Any]]) -> st.SearchStrategy[dict[s
 BRANCHES = st.lists(st.recursive(OWN, around, max_leaves=4), min_size=2, max_size=3)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(18), deadline=None)
 @given(OWN, BRANCHES)
 def test_a_value_is_accepted_exactly_if_one_branch_holds(own: dict[str, Any], branches: list[Any]) -> None:
     schema = {**own, "oneOf": branches}

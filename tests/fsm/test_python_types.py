@@ -22,6 +22,7 @@ from pydantic import BaseModel, RootModel, TypeAdapter, condecimal, networks
 
 from fsm import json_schema
 from fsm.errors import EmptyLanguage
+from tests.examples import examples
 from tests.walks import RANDOMS, random_text
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
@@ -195,7 +196,7 @@ VALUES: list[tuple[Any, st.SearchStrategy[Any]]] = [
 def test_what_is_written_is_read_and_what_pydantic_writes_is_accepted(annotation: Any, values: st.SearchStrategy[Any]) -> None:
     expression, adapter = json_schema(annotation), TypeAdapter(annotation)
 
-    @settings(max_examples=12, deadline=None)
+    @settings(max_examples=examples(8), deadline=None)
     @given(values, RANDOMS)
     def check(value: Any, random: Random) -> None:
         assert expression.accepts(adapter.dump_json(value))

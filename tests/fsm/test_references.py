@@ -23,6 +23,7 @@ from fsm.terms import node as nodes
 from fsm.terms.derivative import Derivatives
 from fsm.terms.node import Kind, Node
 from fsm.terms.rule import Rule
+from tests.examples import examples
 from tests.judged import at_least, judged
 from tests.walks import RANDOMS
 
@@ -100,7 +101,7 @@ def value(random: Random, depth: int = 3) -> Any:
 
 @pytest.mark.filterwarnings("ignore::fsm.errors.SchemaWarning")
 @at_least(300)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(36), deadline=None)
 @given(RANDOMS)
 def test_a_checked_value_is_judged_in_the_scope_of_its_schema(random: Random) -> None:
     schema = document(random)

@@ -21,6 +21,7 @@ from fsm.terms import node as nodes
 from fsm.terms.characters import json_spelling, json_text, utf8
 from fsm.terms.derivative import Derivatives
 from fsm.terms.state_elimination import as_loops
+from tests.examples import examples
 
 
 def num_states_after(pattern: str, text: str) -> int:
@@ -394,7 +395,7 @@ def grow(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
 @example("(?:(?!b)|[ab]){1,3}")
 @example("(?:|a|)*a+?b")
 @example("(?:(?:ab|x|)(?<=b))*")
-@settings(max_examples=90, deadline=None)
+@settings(max_examples=examples(54), deadline=None)
 def test_it_is_what_match_takes(pattern: str) -> None:
     pattern = f"[ab]{pattern}[bx]" if re.search("[!=]", pattern) else pattern
     assume(not looks_outside(pattern))

@@ -33,6 +33,7 @@ from fsm.terms.characters import (
     union,
     utf8,
 )
+from tests.examples import examples
 from tests.strategies import Sample, ecma_patterns, python_patterns, texts_near
 
 SCALARS = [c for c in map(chr, range(MAX_CODE_POINT + 1)) if not 0xD800 <= ord(c) <= 0xDFFF]
@@ -184,7 +185,7 @@ def test_what_looks_around_in_a_loop_means_what_it_means_to_re(pattern: str) -> 
 
 @given(PATTERNS)
 @example("a(?<=^a)")
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(24), deadline=None)
 def test_what_is_found_in_json_text_is_what_re_finds(pattern: str) -> None:
     ecma = re.sub(r"\\Z|\$", "$", pattern).replace(r"\A", "^")
     assume("(?m" not in ecma)

@@ -31,6 +31,7 @@ from fsm import (
 )
 from fsm.expression import Text, as_bytes, lift
 from fsm.pattern.python_pattern import widths
+from tests.examples import examples
 
 TOKENS: list[bytes | None] = [None, b"a", b"b", b"ab", b"<", b"<x>", None, None, None]
 NAMES = {0: "</s>", 6: "<x>", 7: "é|", 8: "<x>"}
@@ -218,7 +219,7 @@ def _reads(text: str, tags: list[tuple[str, str, str]], triggers: list[str], *, 
     return from_(0, 0)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(180), deadline=None)
 @given(st.lists(st.sampled_from(PIECES), max_size=9).map("".join), st.booleans(), st.booleans())
 def test_a_trigger_obliges_one_of_its_tags(text: str, at_least_one: bool, first: bool) -> None:
     language = _triggered(at_least_one, first)

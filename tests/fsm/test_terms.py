@@ -26,6 +26,7 @@ from fsm.terms.node import EMPTY, Kind, Node
 from fsm.terms.rendering import MAX_LENGTH, render
 from fsm.terms.rule import Rule
 from fsm.terms.state_elimination import MAX_STATES, as_loops
+from tests.examples import examples
 
 NESTED = nodes.literal(b"x")
 for _ in range(5000):
@@ -271,7 +272,7 @@ LANGUAGES = st.recursive(
 
 
 @given(LANGUAGES, st.lists(st.text("abc", min_size=1, max_size=7), min_size=1, max_size=8), st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(180), deadline=None)
 def test_several_bytes_that_are_read_at_once_lead_where_they_lead_one_by_one(
     term: nodes.Node, texts: list[str], are_arcs_known: bool
 ) -> None:

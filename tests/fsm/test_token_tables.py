@@ -22,6 +22,7 @@ from fsm import (
     regex,
 )
 from fsm.automaton.lazy_dfa import DEAD, Automaton
+from tests.examples import examples
 from tests.fsm.test_expression import LANGUAGES, Language
 from tests.fsm.test_token_fsm import BYTES, VOCABULARIES, loops
 
@@ -54,7 +55,7 @@ def tables_of(expression: Expression, tokens: list[bytes | None], eos: list[int]
 
 
 @given(EXPRESSIONS, VOCABULARIES, st.booleans())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(18), deadline=None)
 def test_tables_say_what_the_lazy_automaton_says_of_every_state_and_token(
     expression: Expression, tokens: list[bytes | None], has_two_ends: bool
 ) -> None:

@@ -402,7 +402,7 @@ def test_it_compiles_and_its_masks_are_those_of_the_plain_walk(name: str, pieces
     token_fsm = TokenFSM(HOSTILE[name](), pieces.vocabulary, max_mask_work=20_000)
     plain, random = Automaton(token_fsm.expression.node), Random(name)
     state, place, num_taken = token_fsm.initial_state, plain.initial_state, 0
-    for step in range(COSTLY.get(name, 5)):
+    for step in range(COSTLY.get(name, 4)):
         allowed = token_fsm.allowed_token_ids(state).tolist()
         assert [i in allowed for i in pieces.vocabulary.eos_token_ids] == [plain.is_accepting(place)]
         choices = [token_id for token_id in allowed if token_id in pieces.texts]

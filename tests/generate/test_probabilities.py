@@ -18,6 +18,7 @@ from outlines_cont import Chat, continuous, generate, models, policies, samplers
 from outlines_cont.errors import ContextLengthError, DeadEnd, InvalidLogits, OptionError
 from outlines_cont.generation.probabilities import Probabilities
 from outlines_cont.models import HuggingFaceModel
+from tests.examples import examples
 from tests.fakes import EOS, FakeTokenizer, random_model, random_network, recurrent_network, scripted_model
 from tests.oracle import Logs, plain_logs
 
@@ -90,7 +91,7 @@ def test_shares_are_the_products_of_conditional_probabilities(prompt: str, end: 
     assert sum(found.values()) == pytest.approx(1)
 
 
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=examples(5), deadline=None, derandomize=True)
 @given(
     options=st.lists(st.one_of(st.text("abc", min_size=1, max_size=4), st.sampled_from(OPTIONS[:3])), min_size=1, max_size=4, unique=True),
     end=st.booleans(),

@@ -23,6 +23,7 @@ from outlines_cont.policies.saved import policy_of, record_of
 from outlines_cont.state.kept_options import KeptOptions
 from outlines_cont.state.row import HEALED, StateRow
 from tests.chat_models import chat_model
+from tests.examples import examples
 from tests.fakes import END_OF_TURN, random_model
 
 PROMPTS, SEEDS = ["the name of", "a"], [3, 4]
@@ -121,7 +122,7 @@ def counted(row: StateRow) -> int:
     return len(row.token_ids) - row.piece.start - row.kinds.count(HEALED, row.piece.start)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     st.sampled_from([*KINDS]),
     OPTIONS,

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from outlines_cont import SequenceState, Thinking, Tokens, continuous, generate, policies, samplers
 from outlines_cont.errors import IncompleteOutput, OptionError, ResumeError
+from tests.examples import examples
 from tests.fakes import END_OF_TURN, FakeTokenizer, random_model, saying, scripted_model
 
 BRACKETS = Thinking(begin="[T]\n", end="\n[/T]\n")
@@ -49,7 +50,7 @@ def ids_of(state: SequenceState) -> list[tuple[int, ...]]:
     return [row.token_ids for group in state.rows for row in group]
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(12))
 @given(
     st.sampled_from(sorted(SHAPES)),
     st.sampled_from(["", "[T]", "<t>\n", "(th"]),

@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 from outlines_cont import Engine, SequenceState, continuous, generate, models, samplers
+from tests.examples import first
 from tests.image_models import parts, picture
 from tests.images.oracle import evict_all, worst_error
 
@@ -54,7 +55,7 @@ _OPERATIONS: list[Callable[[SequenceState, random.Random], SequenceState]] = [
 
 
 @pytest.mark.parametrize("family", ["llava", "gemma3", "qwen2_5_vl", "idefics3"])
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", first(2, range(3)))
 def test_random_operations_keep_text_images_and_log_probabilities(family: str, seed: int) -> None:
     model = models.from_transformers(*parts(family), prefix_cache_bytes=200_000)
     model.prefix_cache.min_tokens = 2

@@ -22,6 +22,7 @@ from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state import inspection as module
 from outlines_cont.state.inspection import inspection
 from outlines_cont.state.row import StateRow
+from tests.examples import examples
 from tests.fakes import FakeTokenizer, recurrent_network
 
 SCHEMA = {
@@ -73,7 +74,7 @@ def test_every_token_is_shown_as_the_state_has_it(order: SequenceState) -> None:
 TEXTS = st.lists(st.sampled_from(["a", "b", "ü", "漢", "😀", "</script>", "\n", " c"]), max_size=5).map("".join)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(15))
 @given(st.lists(TEXTS.filter(bool), min_size=1, max_size=5), TEXTS)
 def test_rows_that_share_tokens_are_put_together_again(texts: list[str], front: str) -> None:
     small = models.tiny()

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,23 +11,38 @@ import torch
 from benchmarks.device_proxy import CASES, Proxy, Rig, paged_kernel
 from outlines_cont.kv.paged import cache
 from outlines_cont.models import hugging_face
+from tests.page_server import PageServer
 
-ROOT = Path(__file__).parents[2]
+PROGRAM = """
+import json
+from dataclasses import asdict
+from pathlib import Path
+from benchmarks.device_proxy import CASES, measure
+
+figures = {
+    "all": measure([*CASES], (1, 2)),
+    "many slices": measure(["slices"], (2,), rows=64),
+    "slots": measure(["text", "slices"], (2, 3), rows=4, is_paged=True),
+}
+Path("figures.json").write_text(json.dumps({name: {case: asdict(one) for case, one in found.items()} for name, found in figures.items()}))
+"""
 
 
-def _measured(folder: Path, *options: str) -> dict[str, Any]:
-    """The figures of cases, in a process of their own: what a model is found capable of is kept by the process."""
-    file = folder / "figures.json"
-    command = [sys.executable, "-m", "benchmarks.device_proxy", *options, "--json", file]
-    subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    found: dict[str, Any] = json.loads(file.read_text())
+@pytest.fixture(scope="module")
+def figures(page_server: PageServer, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """All figures, of a process of its own: what a model is found capable of is kept by the process."""
+    script = tmp_path_factory.mktemp("proxy") / "measure.py"
+    script.write_text(PROGRAM)
+    code, _, err = page_server.run(script)
+    assert (code, err) == (0, "")
+    found: dict[str, Any] = json.loads(script.with_name("figures.json").read_text())
     return found
 
 
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def measured(figures: dict[str, Any]) -> dict[str, Any]:
     """The figures of all cases."""
-    return _measured(tmp_path_factory.mktemp("proxy"), "--depths", "2", "4")
+    return figures["all"]  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -45,17 +57,16 @@ def test_the_operators_outside_of_the_forward_do_not_grow_with_the_layers(measur
     assert shallow == deep
 
 
-def test_the_limits_hold_where_layers_are_in_several_tensors(tmp_path: Path) -> None:
-    (found,) = _measured(tmp_path, "--depths", "4", "--rows", "64", "--case", "slices").values()
+def test_the_limits_hold_where_layers_are_in_several_tensors(figures: dict[str, Any]) -> None:
+    found = figures["many slices"]["slices"]
     limits = {key: most for key, most in CASES["slices"].limits.items() if key != "per_layer"}
     assert {key: found["figures"][key] for key, most in limits.items() if found["figures"][key] > most} == {}
     assert found["names"]["index"] > 1, "so that keys and values were in several tensors"
 
 
-def test_a_step_over_slots_is_one_graph_and_few_operators_and_slices_move_nothing(tmp_path: Path) -> None:
-    found = _measured(tmp_path, "--depths", "2", "3", "--rows", "4", "--paged", "--case", "text", "--case", "slices")
+def test_a_step_over_slots_is_one_graph_and_few_operators_and_slices_move_nothing(figures: dict[str, Any]) -> None:
     limits = {"per_layer": 0, "rest": 6, "outside": 10, "syncs": 1, "uploads": 0, "stalls": 1, "plans": 0}
-    for case in found.values():
+    for case in figures["slots"].values():
         assert {key: case["figures"][key] for key, most in limits.items() if case["figures"][key] > most} == {}
         assert case["names"]["graph"] == 1
 

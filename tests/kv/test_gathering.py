@@ -15,6 +15,7 @@ from outlines_cont.kv.buffer import Buffer
 from outlines_cont.kv.gathering import copy_at_once, copy_by_layer, copy_by_part, gather
 from outlines_cont.kv.row import KVPart
 from outlines_cont.kv.store import KVStore
+from tests.examples import examples
 
 _LAYERS, _HEADS, _SIZE, _COLUMNS = 3, 2, 4, 12
 _PARTS = st.tuples(st.integers(0, 1), st.integers(0, 1), st.sets(st.integers(0, _COLUMNS - 1), min_size=1))
@@ -109,7 +110,7 @@ def test_a_copy_on_a_device_takes_as_many_operators_for_many_rows_as_for_one(is_
     assert counts == [2 * num_stacks, 3 * num_stacks], "two for the copy, one for the padding of short rows"
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(24), deadline=None)
 @given(limit=st.integers(1, 40 * 1024), chunks=st.lists(st.integers(1, 20), min_size=1, max_size=6))
 def test_a_device_has_layers_in_as_many_stacks_as_are_needed_and_their_columns_stay(limit: int, chunks: list[int]) -> None:
     store, draw = KVStore(), torch.Generator().manual_seed(0)

@@ -17,6 +17,7 @@ from outlines_cont.kv.share import Sharing
 from outlines_cont.kv.store import KVStore
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.state.transformers_cache import to_dynamic_cache
+from tests.examples import examples
 from tests.fakes import FAMILIES, VOCAB_SIZE, fresh_model, random_model
 from tests.oracle import assert_close, next_logits
 
@@ -48,7 +49,7 @@ _ROUND = st.tuples(
 )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     st.sampled_from(FAMILIES),
     st.sampled_from([Sharing(1, 1), Sharing(4, 4), Sharing(4, 10**6), None]),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from outlines_cont.kv.prefix_cache import PrefixCache, PrefixTree, num_common
 from outlines_cont.kv.row import KVPart, RowKV
 from outlines_cont.kv.store import KVStore
+from tests.examples import examples
 
 PER_TOKEN = 2 * 2 * 2 * 4  # keys and values of 2 layers and 2 numbers of 4 bytes
 _IDS = st.lists(st.integers(0, 2), min_size=1, max_size=12).map(tuple)
@@ -82,7 +83,7 @@ def test_a_tree_with_little_room_forgets_what_was_used_least_recently(steps: lis
             assert all(order[id(child)] < order[id(node)] for child in node.children.values()), "a leaf goes first"
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(48), deadline=None)
 @given(st.lists(_IDS, max_size=20), st.lists(st.integers(0, 60), min_size=1, max_size=4))
 def test_another_size_drops_what_is_too_much_and_no_more(added: list[tuple[int, ...]], rooms: list[int]) -> None:
     store = KVStore()

@@ -29,6 +29,7 @@ from outlines_cont.models import HuggingFaceModel
 from outlines_cont.models.decoder_family import FAMILIES
 from outlines_cont.models.fused import fused_decoder
 from outlines_cont.models.joined import WeightsWatch, are_adjacent
+from tests.examples import examples
 from tests.fakes import VOCAB_SIZE, FakeTokenizer
 
 _SIZES: dict[str, Any] = {
@@ -104,7 +105,7 @@ _CHUNKS = st.lists(_IDS, min_size=3, max_size=3).filter(any)
 
 
 @pytest.mark.parametrize("family", _CONFIGS)
-@settings(max_examples=5)
+@settings(max_examples=examples(3))
 @given(
     st.lists(st.tuples(_CHUNKS, st.integers(0, 2), st.integers(0, 9)), min_size=1, max_size=4),
     st.lists(st.integers(0, 2), min_size=1, max_size=4),

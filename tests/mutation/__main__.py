@@ -85,7 +85,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 def _sample(root: Path, options: argparse.Namespace) -> list[Mutant]:
     """One mutant of each of a sample of lines, in the order of the files; or all of those that were asked for."""
     by_line: dict[tuple[str, int], list[Mutant]] = {}
+    wanted = {place.partition(":")[0] for place in options.at}
     for name in _modules(root):
+        if wanted and name not in wanted:
+            continue
         if any(fnmatch(name, pattern) for pattern in options.modules) and not any(fnmatch(name, p) for p in LEFT_OUT):
             for mutant in mutants(name, (root / name).read_text(encoding="utf-8")):
                 by_line.setdefault((name, mutant.line), []).append(mutant)

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from outlines_cont import pipelines
 from outlines_cont.pipelines import Failure, Outcome, SetupError
+from tests.examples import examples
 from tests.fakes import random_model
 
 FIELDS = ("body", "n")
@@ -144,7 +145,7 @@ tables = st.lists(st.tuples(bodies, st.sampled_from([3, 70, None])), min_size=1,
 
 
 @pytest.mark.parametrize("way", WAYS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(9), deadline=None)
 @given(tables, st.sets(st.sampled_from(FIELDS)))
 def test_a_row_is_a_record_or_an_error_that_names_the_field(
     way: str, cells: list[tuple[str | None, int | None]], allowed: set[str]

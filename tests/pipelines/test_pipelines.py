@@ -24,6 +24,7 @@ from outlines_cont.pipelines import Failure, Outcome, RowError, SetupError
 from outlines_cont.pipelines.calibration import agreement
 from outlines_cont.pipelines.record_schema import RecordSchema
 from outlines_cont.state.row import FORCED
+from tests.examples import examples
 from tests.fakes import EOS, FakeTokenizer, random_model, scripted_model
 
 SCHEMA = {
@@ -52,7 +53,7 @@ def alone(text: str) -> Any:
 # --- rows in flight
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(st.lists(st.sampled_from([*TEXTS, "", 3, None]), max_size=9), st.integers(1, 6), st.booleans())
 def test_rows_come_out_in_their_order_as_if_each_ran_alone(rows: list[Any], width: int, are_dicts: bool) -> None:
     given = [{"id": 1, "text": row} if are_dicts else row for row in rows]

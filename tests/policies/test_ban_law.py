@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from outlines_cont import policies
 from tests.bare_loop import Choices, ToyModel, law_of, outcome_of, run_row, text_of
+from tests.examples import examples
 from tests.policies.test_ban_scan import folded
 
 TOKENS = [b"a", b"b", b"ab", b"ba", b"A"]
@@ -94,7 +95,7 @@ def lines(draw: st.DrawFn) -> list[float]:
 PHRASES = st.text("ab", min_size=1, max_size=3)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(12))
 @given(
     st.lists(lines(), min_size=1, max_size=3),
     st.dictionaries(PHRASES, st.sampled_from([0.0, 0.0, 0.5, 0.1]), min_size=1, max_size=2),

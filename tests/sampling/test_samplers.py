@@ -21,6 +21,7 @@ from outlines_cont.samplers import DRY, XTC, Greedy, Mirostat, Multinomial, best
 from outlines_cont.sampling import STEPS, SamplerBatch, TokenCounts
 from outlines_cont.sampling.kernels import inverse_cdf
 from outlines_cont.sampling.random_stream import RandomStream, open_seeds
+from tests.examples import examples
 from tests.sampling_oracle import made_row, plain_law
 
 _PENALTIES = {
@@ -68,7 +69,7 @@ def _agrees(law: np.ndarray, token_id: int, logprob: float, u: float | None) -> 
         assert below - 1e-9 <= u <= below + law[token_id] + 1e-9
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(_GREEDY | _MULTINOMIAL, _SHAPES, st.integers(0, 99), st.sampled_from([6, 40, _WIDE]), _TOKENS, st.integers(0, 9), _UNIFORMS)
 def test_a_draw_is_that_of_the_steps_in_their_order(
     sampler: Greedy | Multinomial, shape: str, seed: int, vocab_size: int, tokens: list[int], num_generated: int, u: float

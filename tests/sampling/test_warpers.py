@@ -22,6 +22,7 @@ from outlines_cont.samplers import DRY, XTC, MinP, Mirostat, Temperature, TopA, 
 from outlines_cont.sampling import SamplerBatch, TokenCounts, kernels
 from outlines_cont.sampling.batch import WarperChain
 from outlines_cont.sampling.warper import RowWarper
+from tests.examples import examples
 from tests.fakes import random_model
 from tests.oracle import rescored
 from tests.sampling.test_own_samplers import _together
@@ -122,7 +123,7 @@ def test_the_plain_form_of_a_warper_is_the_oracle_s(warper: Warper, shapes: list
     assert before.equal(logits)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(90), deadline=None)
 @given(_chains(), st.lists(st.tuples(_SHAPES, _UNIFORMS), min_size=1, max_size=3), st.integers(0, 99), st.sampled_from([6, 300, _WIDE]))
 def test_standard_warpers_draw_in_any_order_what_the_oracle_draws(
     warpers: list[Warper], rows: list[tuple[str, float]], seed: int, size: int

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,9 @@ from outlines_cont import models
 from outlines_cont.errors import OptionError
 from outlines_cont.serve.app import run
 from outlines_cont.serve.limits import ServerLimits
+from tests.page_server import PageServer
 from tests.saved_model import save_model
+from tests.serve.running import wait_until
 
 _WIDE = {"type": "object", "properties": {f"key{i}": {"type": ["string", "integer", "null"]} for i in range(400)}}
 _TOO_MUCH: list[tuple[dict[str, Any], str]] = [
@@ -32,6 +35,8 @@ _TOO_MUCH: list[tuple[dict[str, Any], str]] = [
 ]
 """What is over a limit of the server below, and what the reply says."""
 
+_URL = re.compile(r"serving 'ours'(?:, 'small')? at (http://127\.0\.0\.1:[1-9][0-9]*)/v1,")
+
 
 def test_the_command_serves_and_ends(tmp_path: Path) -> None:
     limits = ["--max-choices", "2", "--max-body-bytes", "20000", "--max-schema-work", "2000", "--max-mask-work", "300"]
@@ -42,8 +47,8 @@ def test_the_command_serves_and_ends(tmp_path: Path) -> None:
     key = {"Authorization": "Bearer secret"}
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as process:
         try:
-            url = _printed_url(process)
-            _wait_for(url, process)
+            url = _printed_url(process.stderr)
+            _wait_for(url, lambda: process.poll() is None)
             assert httpx.get(f"{url}/v1/models").status_code == 401
             body: Any = {
                 "model": "ours",
@@ -74,22 +79,23 @@ def test_the_command_serves_and_ends(tmp_path: Path) -> None:
     assert "Due" not in logged
 
 
-def test_sigterm_ends_it_by_the_signal() -> None:
-    command = [sys.executable, "-m", "outlines_cont.cli", "serve", "bundled", "--port", "0", "--name", "ours"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            _wait_for(_printed_url(process), process)
-            process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=60)
-        finally:
-            process.kill()
-    assert process.returncode == -signal.SIGTERM  # which shells show as 143
+def test_sigterm_ends_it_by_the_signal(page_server: PageServer, tmp_path: Path) -> None:
+    script = tmp_path / "serve.py"
+    script.write_text(
+        "import sys\nfrom outlines_cont.cli.__main__ import main\n"
+        "sys.argv[1:] = ['serve', 'bundled', '--port', '0', '--name', 'ours']\nmain()\n"
+    )
+    log, pid = script.with_suffix(".err"), page_server.start(script)
+    wait_until(lambda: log.exists() and _URL.search(log.read_text()) is not None, 120)
+    _wait_for(_printed_url([log.read_text()]), lambda: True)
+    os.kill(pid, signal.SIGTERM)
+    assert page_server.wait() == -signal.SIGTERM  # which shells show as 143
 
 
-def _printed_url(process: Any) -> str:
+def _printed_url(lines: Iterable[str]) -> str:
     """Return the address that the server prints, without what follows the port."""
-    for line in process.stderr:
-        found = re.search(r"serving 'ours'(?:, 'small')? at (http://127\.0\.0\.1:[1-9][0-9]*)/v1", line)
+    for line in lines:
+        found = _URL.search(line)
         if found is not None:
             return found[1]
     raise AssertionError("the server has ended without printing its address")
@@ -102,10 +108,10 @@ def test_a_port_that_is_in_use_is_one_line() -> None:
             run(models.tiny(), "ours", host="127.0.0.1", port=port, limits=ServerLimits(), api_key=None)
 
 
-def _wait_for(url: str, process: Any) -> None:
+def _wait_for(url: str, runs: Callable[[], bool]) -> None:
     end = time.monotonic() + 120
     while time.monotonic() < end:
-        assert process.poll() is None, process.stderr.read()
+        assert runs(), "the server has ended"
         try:
             if httpx.get(f"{url}/health").status_code == 200:
                 return

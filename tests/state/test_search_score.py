@@ -18,6 +18,7 @@ from outlines_cont import SequenceState, continuous, generate, models, samplers
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.state.row import WRITTEN
 from outlines_cont.state.text import kept_tokens
+from tests.examples import examples
 from tests.fakes import EOS, VOCAB_SIZE, FakeTokenizer, Script, random_model, scripted_model
 from tests.oracle import ends_of, next_logits, rescored
 
@@ -46,7 +47,7 @@ def _spelled(model: HuggingFaceModel, before: tuple[int, ...], options: list[str
     return best
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(5))
 @given(_PROMPTS, _BETWEEN)
 def test_as_many_beams_as_hypotheses_are_brute_force_over_the_whole_chain(prompt: str, between: str) -> None:
     model = random_model()

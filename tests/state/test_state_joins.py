@@ -14,6 +14,7 @@ from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import written
 from outlines_cont.state.text import encoded_start
 from outlines_cont.state.tokens import prompt_row
+from tests.examples import examples
 from tests.fakes import FakeTokenizer, random_model
 from tests.tokenizer_kinds import tokenizer_of
 
@@ -98,7 +99,7 @@ def test_slices_of_characters_joined_again_are_the_same_bytes(kind: str, data: s
 
 
 @pytest.mark.parametrize("kind", _KINDS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.data())
 def test_slices_of_a_slice_of_tokens_remember_that_they_begin_inside_a_text(kind: str, data: st.DataObject) -> None:
     tokenizer = _tokenizer(kind)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from outlines_cont import Branch, Policy, RowView, SequenceState, continuous, generate, samplers
 from outlines_cont.policies.branch import FREE
 from tests.account import Account
+from tests.examples import examples
 from tests.fakes import random_model
 from tests.judged import at_least, judged
 from tests.oracle import assert_close, ends_of, next_logits
@@ -157,7 +158,7 @@ def test_a_weight_is_the_sum_of_the_log_probabilities_shown_and_of_the_ends(tmp_
     assert torch.equal(state.tokens[..., :1].end_logprobs, torch.zeros(2, 8))  # the ends are cut
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(_OPERATIONS, _OPERATIONS, st.integers(0, 2**32))
 def test_of_two_rows_joined_every_log_probability_counts_once(
     first: list[tuple[str, Any]], second: list[tuple[str, Any]], seed: int
@@ -218,7 +219,7 @@ def test_an_end_that_was_sampled_counts_where_nothing_was_written(patterns: list
         assert sum(parts) == pytest.approx(float((total + state.tokens[:0]).weights), abs=1e-4)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 @given(st.integers(0, 9), st.integers(0, 2**32))
 def test_the_weight_of_a_row_that_failed_does_not_depend_on_what_is_cached(most: int, seed: int) -> None:
     model = random_model()

@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field
 from outlines_cont import SequenceState, StreamEvent, continuous, engine_of, generate, samplers
 from outlines_cont.errors import CheckFailed, IncompleteOutput, OptionError
 from outlines_cont.state.row import StateRow
+from tests.examples import examples
 from tests.fakes import random_model
 from tests.oracle import next_logits
 
@@ -81,7 +82,7 @@ CALLS = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=18)
+@settings(max_examples=examples(11))
 @given(CALLS, st.booleans(), st.sampled_from([1, 2]))
 def test_all_that_a_stream_tells_is_what_a_call_writes(model: Any, call: dict[str, Any], retract: bool, samples: int) -> None:
     options = {name: value for name, value in call.items() if name != "kind"}
@@ -95,7 +96,7 @@ def test_all_that_a_stream_tells_is_what_a_call_writes(model: Any, call: dict[st
     assert [list(group) for group in stream.state.values] == [list(group) for group in whole.values]
 
 
-@settings(max_examples=18)
+@settings(max_examples=examples(11))
 @given(CALLS, st.integers(0, 12), st.integers(0, 12))
 def test_the_state_of_any_moment_goes_on_as_if_nothing_had_happened(model: Any, call: dict[str, Any], looked: int, left: int) -> None:
     options = {name: value for name, value in call.items() if name not in ("kind", "rng")}
@@ -225,7 +226,7 @@ class Named(BaseModel):
     numbers: Annotated[list[int], Field(max_length=2)] = []
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(5))
 @given(st.sampled_from([Named, UNIQUE]), st.booleans(), st.sampled_from([1, 2]), st.integers(0, 50))
 def test_values_so_far_lead_to_the_values_of_a_call(model: Any, kind: Any, retract: bool, samples: int, rng: int) -> None:
     generator = generate.json(model, kind, sampler=samplers.multinomial(samples, temperature=2.0))

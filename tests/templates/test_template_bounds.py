@@ -23,6 +23,7 @@ from outlines_cont.pipelines import RowError, SetupError
 from outlines_cont.pipelines.prompt_template import PromptTemplate
 from outlines_cont.templates import Template
 from tests.chat_models import TEMPLATES
+from tests.examples import examples
 from tests.fakes import random_model
 
 MODEL = random_model()
@@ -97,13 +98,13 @@ def held(run: Callable[[], object], seconds: float = SECONDS) -> None:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MEGABYTES * 1000
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(24))
 @given(hostile())
 def test_a_prompt_is_bounded_whatever_is_written(source: str) -> None:
     held(lambda: PromptTemplate(source + "{{ text }}", max_seconds=SECONDS, max_characters=10_000).render({"text": "ab c"}))
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(12))
 @given(hostile())
 def test_a_program_is_bounded_whatever_is_written(source: str) -> None:
     budget = TemplateBudget(seconds=SECONDS, tokens=1000)

@@ -58,10 +58,12 @@ class FieldRows:
         """Return the texts of a field after a row; None if the row is to feed its last tokens first."""
         key = _key(row)
         if key not in self._trees:
-            tree = SpellingTree(_as_value(row), field.paths, may_repeat=True)
-            if not row.feed.is_ready(row.length) and not tree.is_joint(self._model):
-                return None
-            self._trees[key] = tree
+            if not row.feed.is_ready(row.length):
+                # Without keys and values, which cost a new batch of all rows: rows that have yet to feed come here again and again.
+                bare = SpellingTree(_as_value(row, with_kv=False), field.paths, may_repeat=True)
+                if not bare.is_joint(self._model, num_cached=row.cached):
+                    return None
+            self._trees[key] = SpellingTree(_as_value(row), field.paths, may_repeat=True)
         return self._trees[key]
 
     def _values(self, row: Row, policy: Constraint, state: int) -> tuple[Value, ...]:
@@ -133,11 +135,11 @@ def _is_forced(row: Row, place: Place) -> bool:
     return False
 
 
-def _as_value(row: Row) -> StateRow:
-    """Return a row as it is now, with the keys and values of what it has fed."""
+def _as_value(row: Row, *, with_kv: bool = True) -> StateRow:
+    """Return a row as it is now, with the keys and values of what it has fed, unless they are not wanted."""
     written = row.tokens.written_to(row.source, has_failed=False)
     is_ready = row.feed.is_ready(row.length)
-    kv = row.model.engine.kv_of(row)
+    kv = row.model.engine.kv_of(row) if with_kv else None
     return replace(written, kv=kv, logits=row.logits if is_ready else None, piece=None, error=None)
 
 

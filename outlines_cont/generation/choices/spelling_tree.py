@@ -106,11 +106,15 @@ class SpellingTree:
             stem = (*stem, self._wanted[stem][0])
         return stem
 
-    def is_joint(self, model: LanguageModel) -> bool:
-        """Whether the row, and the stem, are fed with each path below it: no forward for them alone."""
+    def is_joint(self, model: LanguageModel, *, num_cached: int | None = None) -> bool:
+        """Whether the row, and the stem, are fed with each path below it: no forward for them alone.
+
+        `num_cached` is the number of tokens of the row that are cached; None for as many as it has keys and values of.
+        """
         stem, row = self._stem, self.row
+        num_cached = row.cached if num_cached is None else num_cached
         most = _MAX_REPEATED.get(model.device.type, _MAX_REPEATED_ELSE)
-        num_common, num_leaves = len(row.token_ids) - row.cached + len(stem), len(self._leaves(stem))
+        num_common, num_leaves = len(row.token_ids) - num_cached + len(stem), len(self._leaves(stem))
         if not self._may_repeat or model.is_recurrent or not model.can_stack or num_leaves < 2:
             return False
         return 0 < num_common <= _MAX_COMMON and num_common * (num_leaves - 1) <= most
