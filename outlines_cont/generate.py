@@ -346,6 +346,7 @@ def _sampler_advice(given: object) -> str:
         "greedy": "greedy()",
         "multinomial": "multinomial()",
         "best_of": "best_of(n)",
+        "conditional": "conditional(n)",
         "beam_search": "beam_search(n)",
     }
     call = calls.get(str(name).lower())
