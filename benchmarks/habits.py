@@ -3,8 +3,9 @@
     python -m scripts.real_model FOLDER           # the model; see docs/models.md
     python -m benchmarks.habits --model FOLDER    # some minutes
 
-Greedy, float32, one thread, questions of `benchmarks.quality`. Healing: free replies are cut within a word, and count if they continue
-with the same ten characters. Drafts and beams: JSON, one question after the other. Guidance: away from the same question without its text.
+Greedy, float32, one thread, questions of `benchmarks.quality_tasks`. Healing: free replies are cut within a word, and count if they
+continue with the same ten characters. Drafts and beams: JSON, one question after the other. Guidance: away from the same question without
+its text.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any
 from rich.console import Console
 
 from benchmarks import machine, table
-from benchmarks.quality import Library, score
+from benchmarks.quality_library import Library, score
 from benchmarks.quality_tasks import Task, tasks
 
 _PACKAGES = ("outlines-cont", "transformers", "torch")

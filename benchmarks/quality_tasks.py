@@ -1,4 +1,4 @@
-"""What `benchmarks.quality` asks: 60 messages and questions with their answers, written for it, and kept apart from any training text."""
+"""What `benchmarks.habits` asks: 60 messages and questions with their answers, written for it, and kept apart from any training text."""
 
 from __future__ import annotations
 

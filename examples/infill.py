@@ -1,4 +1,4 @@
-"""Fill a gap: many texts are drawn for it, and each is weighed by how probable the text behind the gap is after it."""
+"""Fill a gap: texts of a language are drawn for it, and each is scored together with the text behind the gap."""
 
 from outlines_cont import continuous, generate, models, samplers
 
@@ -8,18 +8,17 @@ AFTER = ", as the chairs are broken"
 
 def main() -> None:
     model = models.tiny()
-    # A text for the gap is of any language: here one of four words, drawn 32 times after the text before the gap.
+    # The language is a list of texts, a pattern or an expression; of a list all texts are scored, and nothing is drawn.
+    found = generate.infill(model, BEFORE, AFTER, ["order", "invoice", "complaint", "quote"])
+    for text, score in zip(found.texts, found.scores, strict=True):
+        print(f"{score:8.2f} {text}")
+
+    # The same by hand, to go on from samples in proportion to their weights: 32 words, drawn after the text before the gap.
     sampler = samplers.multinomial(32, temperature=8.0)
-    words = generate.choice(model, ["order", "invoice", "complaint", "quote"], sampler=sampler)
+    words = generate.choice(model, list(found.texts), sampler=sampler)
     drawn = continuous(words)(BEFORE, rng=1)
-    # The prompt is fed once for all, and of each only the text behind the gap.
-    scores = [float(one.sum()) for one in model.score(drawn, AFTER)]
-    ranked = sorted(zip(scores, drawn.values[0], strict=True), reverse=True)
-    for score, word in dict.fromkeys(ranked):
-        print(f"{score:8.2f} {word}")
-    # To go on from the best of them, or from samples in proportion to these weights:
-    best = drawn.resample(scores, 1)
-    print(str(continuous(generate.text(model))(best + AFTER, max_tokens=8)))
+    kept = drawn.resample([float(one.sum()) for one in model.score(drawn, AFTER)], 1)
+    print(str(continuous(generate.text(model))(kept + AFTER, max_tokens=8)))
 
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ from outlines_cont.generation.thinking import Thinking, closing_ids, head_of
 from outlines_cont.immutable import Immutable, shallow_copy
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.replies import ChatStream, OpenCalls, ReplyConstraint, ReplyMaker, reply_maker
-from outlines_cont.samplers import BeamSearch, BestOf
+from outlines_cont.samplers import gives_one_text
 from outlines_cont.sampling.random_stream import RandomStream, Rng
 from outlines_cont.state.file import load_chat, plain, save_state
 from outlines_cont.state.image_span import Images
@@ -774,7 +774,5 @@ def _check(chat: Chat, generator: Generator) -> None:
         raise ModelMismatch(
             f"expected a generator of the conversation's model {chat.model!r}, got one of {generator.model!r}"
         )
-    sampler = generator.sampler
-    gives_one = (sampler.num_samples or 1) == 1 or isinstance(sampler, BeamSearch | BestOf)
     advice = "For several write `Chat.replies(chat.fork(3), generator)`."
-    check("sampler", sampler, gives_one, "a sampler that gives one reply", advice)
+    check("sampler", generator.sampler, gives_one_text(generator.sampler), "a sampler that gives one reply", advice)

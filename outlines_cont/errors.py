@@ -342,6 +342,10 @@ class CalibrationWarning(UserWarning):
     """The options of a choice with `against` have less than 1 % of the probability, or are calibrated by the batch itself."""
 
 
+class SampleSizeWarning(UserWarning):
+    """A few of the texts that `samplers.conditional` draws have most of the weight: more `particles` are needed."""
+
+
 class UnboundedWarning(LengthWarning):
     """A schema has values that may be of any length, and a call gives no `max_tokens`; raised once per schema."""
 

@@ -28,7 +28,10 @@ from fsm.automaton.captures import Captures
 from fsm.expression import lift
 from fsm.schema.model import arguments_of
 from outlines_cont.checks import (
+    DEFAULT_MAX_TOKENS,
+    MAX_SAMPLES,
     check,
+    check_int,
     check_model,
     check_one_of,
     checked_bool,
@@ -44,7 +47,7 @@ from outlines_cont.events.partial_type import PartialType
 from outlines_cont.generation.alternatives import field_probabilities
 from outlines_cont.generation.call import Call
 from outlines_cont.generation.choices.json_values import FieldFinder
-from outlines_cont.generation.exact_choice import ExactChoice
+from outlines_cont.generation.exact_choice import MAX_OPTIONS, ExactChoice
 from outlines_cont.generation.formats import format_of
 from outlines_cont.generation.generator_options import (
     CFGOptions,
@@ -53,6 +56,7 @@ from outlines_cont.generation.generator_options import (
     GeneratorOptions,
     JSONOptions,
 )
+from outlines_cont.generation.infilling import Infilling, drawn_texts, fim_tokens, infill_by_scores, infill_by_tokens
 from outlines_cont.generation.options import OPTIONS_ELSEWHERE, Options, PieceOptions, checked_policies
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.probabilities import MAX_PREFIXES, Spellings, option_probabilities
@@ -71,12 +75,12 @@ from outlines_cont.policies.constraint import (
     KeptConstraints,
 )
 from outlines_cont.policies.policy import Policy
-from outlines_cont.samplers import BeamSearch, Greedy, Multinomial, greedy
+from outlines_cont.samplers import BeamSearch, Greedy, Multinomial, greedy, multinomial
 from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.sequence_state import SequenceState
 
-__all__ = ["Generator", "cfg", "choice", "format", "fsm", "json", "regex", "text"]
+__all__ = ["Generator", "cfg", "choice", "format", "fsm", "infill", "json", "regex", "text"]
 
 ENDS: dict[str, EndMode] = {
     "regex": "free",
@@ -342,6 +346,7 @@ def _sampler_advice(given: object) -> str:
         "greedy": "greedy()",
         "multinomial": "multinomial()",
         "best_of": "best_of(n)",
+        "conditional": "conditional(n)",
         "beam_search": "beam_search(n)",
     }
     call = calls.get(str(name).lower())
@@ -538,6 +543,68 @@ def choice(
     made = replace(_generator(model, "choice", list(options), expression, **others), exact=texts)
     made.chooses_exactly(Options.of({}))  # raises now, not at the first call
     return made
+
+
+@knows_its_options()
+def infill(
+    model: LanguageModel,
+    before: str,
+    after: str,
+    language: Sequence[str] | str | Expression,
+    *,
+    samples: int = 32,
+    temperature: float = 1.0,
+    max_tokens: int | None = DEFAULT_MAX_TOKENS,
+    use_fim: bool | None = None,
+    rng: Rng = None,
+) -> Infilling:
+    """Fill the gap between two texts with a text of a language.
+
+    A model with tokens for fill-in-the-middle is asked by these, and writes the text under a mask. For others texts are drawn after
+    `before`, and each is scored together with `after`; of a list of at most 128 texts all are scored, and nothing is drawn.
+
+    Args:
+        model: the language model.
+        before, after: the texts around the gap; spaces at its borders belong to them, or to the language.
+        language: a list of texts, a regular expression, or an `Expression`.
+        samples: how many texts are drawn, if they are not listed.
+        temperature: that at which they are drawn; above 1 they differ more.
+        max_tokens: the most tokens of the text.
+        use_fim: ask by the tokens for fill-in-the-middle (True), or score (False); None asks if the tokenizer has such tokens.
+        rng: a seed for the draws.
+
+    Returns:
+        The texts that were found, the most probable one first.
+
+    Raises:
+        OptionError: an option is out of its range, or `use_fim` is True and no such tokens are known.
+        IncompleteOutput: all texts were cut.
+        fsm.RegexSyntaxError, fsm.ExpressionError, fsm.EmptyLanguage: the language is malformed, or has no text.
+
+    Cost: with the tokens, that of one text. Else of `samples` rows that share the text before the gap, and one forward that scores them.
+    """
+    check_model(model)
+    check_int("samples", samples, 1, MAX_SAMPLES)
+    check("use_fim", use_fim, use_fim is None or isinstance(use_fim, bool), "True, False or None")
+    tokens = None if use_fim is False else fim_tokens(model)
+    if use_fim and tokens is None:
+        raise OptionError(
+            "expected a model with tokens for fill-in-the-middle, such as <fim_prefix>, as `use_fim=True` asks for, got one whose "
+            "tokenizer has none that are known. Leave `use_fim` out: then texts are scored.",
+            "use_fim",
+        )
+    listed = () if isinstance(language, str | Expression) else tuple(language)
+    if isinstance(language, str):
+        language = fsm_package.regex(language)
+    expression = language if isinstance(language, Expression) else fsm_package.choice(listed)
+    write = partial(_generator, model, "fsm", expression, expression)
+    options = Options.of({"max_tokens": max_tokens})
+    if tokens is not None:
+        return infill_by_tokens(write(), tokens, before, after, options, rng)
+    if 0 < len(listed) <= MAX_OPTIONS:
+        return infill_by_scores(model, listed, before, after)
+    texts = drawn_texts(write(sampler=multinomial(samples, temperature=temperature)), before, options, rng)
+    return infill_by_scores(model, texts, before, after)
 
 
 @_generator_function

@@ -60,6 +60,7 @@ __all__ = [
     "XTC",
     "BeamSearch",
     "BestOf",
+    "Conditional",
     "Greedy",
     "MinP",
     "Mirostat",
@@ -73,6 +74,7 @@ __all__ = [
     "Warper",
     "beam_search",
     "best_of",
+    "conditional",
     "greedy",
     "multinomial",
 ]
@@ -212,6 +214,33 @@ class BestOf(Multinomial):
 
     _maker: ClassVar[str] = "best_of"
 
+    @property
+    def num_kept(self) -> int:
+        """How many of the texts are kept."""
+        return 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Conditional(BestOf):
+    """Draws `samples` texts per prompt, of which `kept` are drawn by importance weights; see `conditional`."""
+
+    _maker: ClassVar[str] = "conditional"
+    kept: int = 1
+
+    def __post_init__(self) -> None:
+        check_int("n", self.kept, 1, MAX_SAMPLES)
+        check_int("particles", self.samples, self.kept, MAX_SAMPLES)
+
+    @property
+    def num_kept(self) -> int:
+        """How many of the texts are kept."""
+        return self.kept
+
+    def __repr__(self) -> str:
+        """The call that makes it."""
+        options = [f", {option}={value!r}" for option, value in self.options.items()]
+        return f"conditional({self.kept}, particles={self.samples}{''.join(options)})"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeamSearch:
@@ -234,6 +263,13 @@ class BeamSearch:
     def num_samples(self) -> int | None:
         """None: the samples of a state are the hypotheses to start from, a prompt is one hypothesis."""
         return None
+
+
+def gives_one_text(sampler: Sampler | BeamSearch) -> bool:
+    """Return whether a call with a sampler has one text for a prompt, as that of a search has."""
+    if isinstance(sampler, BestOf):
+        return sampler.num_kept == 1
+    return isinstance(sampler, BeamSearch) or (sampler.num_samples or 1) == 1
 
 
 def _with_temperature(warpers: tuple[Warper, ...], temperature: Temperature) -> tuple[Warper, ...]:
@@ -340,6 +376,34 @@ def best_of(n: int, **options: Any) -> BestOf:
     """
     drawn = multinomial(**options)
     return BestOf(samples=n, warpers=drawn.warpers, penalties=drawn.penalties)
+
+
+@knows_its_options()
+def conditional(n: int = 1, *, particles: int | None = None, temperature: float = 1.0) -> Conditional:
+    """Draw `n` texts per prompt from the model's own distribution, given that it writes a text of the language.
+
+    A mask renormalises at each token, whatever follows, so what it draws has another distribution. Here `particles` texts are drawn under
+    the mask, each with the weight p / q, p being the probability of the model and q that of the draw (`state.importance`), and `n` of these
+    by their weights (sampling importance resampling). A text may be there several times. The distribution is that of the model in the limit
+    of many particles; a `SampleSizeWarning` says that few of them have most of the weight. A text that was cut has the weight 0.
+
+    They serve to estimate what the model believes, and are not better answers: for records take `greedy()`, for a choice its exact law.
+    A state of S samples becomes one of S n samples.
+
+    Args:
+        n: the samples per prompt, at most 100,000.
+        particles: how many texts are drawn for each prompt, at least `n`; 64 or 8 n, the larger of them, by default.
+        temperature: that at which the texts are drawn; the weights make up for it. Above 1 rare texts are found more often.
+
+    Raises:
+        OptionError: an option is out of its range.
+
+    Cost: that of as many rows as there are particles; they share the prompt.
+    """
+    check_int("n", n, 1, MAX_SAMPLES)
+    drawn = multinomial(temperature=temperature)
+    count = min(max(64, 8 * n), MAX_SAMPLES) if particles is None else particles
+    return Conditional(samples=count, kept=n, warpers=drawn.warpers)
 
 
 @knows_its_options()

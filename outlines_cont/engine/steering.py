@@ -133,7 +133,7 @@ def take(row: Row, token_id: int, logprob: float, sampling_logprob: float, top: 
         stream, is_drafted = row.stream, row.feed.is_drafted
         if row.is_random:
             row.stream = stream.after()
-        if found is not None and not _leave(row, token_id, found):
+        if found is not None and not _leave(row, token_id, found, logprob - sampling_logprob):
             row.stream, row.status = stream, RowStatus.SAMPLING  # the same is drawn again
             return
         row.counts.sampled_tokens += 1
@@ -142,7 +142,7 @@ def take(row: Row, token_id: int, logprob: float, sampling_logprob: float, top: 
         if found is not None:
             return
         if token_id in row.piece.limits.end_ids:
-            _end_on(row, token_id, logprob)
+            _end_on(row, token_id, logprob, logprob - sampling_logprob)
         else:
             row.append(token_id, GENERATED, logprob, sampling_logprob, top)
             if row.sample.sequences:
@@ -307,7 +307,7 @@ def has_room(row: Row, found: Exit) -> bool:
     return room is None or len(spelled) <= room
 
 
-def _leave(row: Row, token_id: int, found: Exit) -> bool:
+def _leave(row: Row, token_id: int, found: Exit, ratio: float) -> bool:
     """End the piece with a token that leaves its language, after the bytes of it that belong to the text, which are spelled anew.
 
     Where the policies do not let these bytes be written, or the text end after them, no token that leaves after them is drawn here.
@@ -316,7 +316,7 @@ def _leave(row: Row, token_id: int, found: Exit) -> bool:
     start, logits, logprob = row.length, row.logits, row.end_logprob(found.token_ids)
     spelled = encode_bytes_inside(row.model.tokenizer, found.text, row.tokens.ids)
     if not spelled:
-        _end_on(row, token_id, logprob)
+        _end_on(row, token_id, logprob, ratio)
         return True
     if spelled[0] not in row.excluded(start):
         for following in (*spelled[1:], None):
@@ -338,7 +338,7 @@ def _leave(row: Row, token_id: int, found: Exit) -> bool:
             may_end = _may_end(row, mask)
             objection = _objection(row) if may_end else None
             if may_end and objection is None:
-                _end_on(row, token_id, logprob)
+                _end_on(row, token_id, logprob, ratio)
                 return True
             branch = objection or Branch()
         if branch.is_rewind and not (branch.is_retry and branch.backtrack <= row.length - start):
@@ -361,13 +361,13 @@ def _may_end(row: Row, mask: TokenSet | None) -> bool:
     return mask is not None and any(token_id in mask for token_id in row.model.eos_token_ids)
 
 
-def _end_on(row: Row, token_id: int, logprob: float) -> None:
-    """End the piece on a token that was drawn, unless a policy rewinds."""
-    ends = row.tokens.ends
-    row.tokens = row.tokens.changed(ends=(*ends, (row.length, logprob)))
+def _end_on(row: Row, token_id: int, logprob: float, ratio: float) -> None:
+    """End the piece on a token that was drawn, unless a policy rewinds; `ratio`: see `LogprobSum.end_ratios`."""
+    ends, ratios = row.tokens.ends, row.tokens.end_ratios
+    row.tokens = row.tokens.changed(ends=(*ends, (row.length, logprob)), end_ratios=(*ratios, (row.length, ratio)))
     _end_text(row, "stop")
     if not row.has_ended:
-        row.tokens = row.tokens.changed(ends=ends)
+        row.tokens = row.tokens.changed(ends=ends, end_ratios=ratios)
     elif token_id in row.piece.limits.stop_tokens:
         row.piece = changed(row.piece, stop=token_id)
 

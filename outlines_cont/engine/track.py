@@ -53,7 +53,7 @@ class Track:
     Attributes:
         length: the number of tokens.
         unscored: the indices of forced tokens that are not scored yet, ascending.
-        ends, cuts: the ends of text that were drawn, and what was drawn and cut by a stop; see `LogprobSum`.
+        ends, cuts, end_ratios: the ends of text that were drawn, and what was drawn and cut by a stop; see `LogprobSum`.
         first: index of the first token that this run has generated.
         num_common: how many of the first tokens are still those of the source.
         num_top: how many of the most probable tokens are recorded at each draw.
@@ -72,6 +72,7 @@ class Track:
         self.unscored: tuple[int, ...] = tuple([index for index in source.unscored if index > source.cached])
         self.ends: tuple[tuple[int, float], ...] = ()
         self.cuts: tuple[tuple[int, float, int], ...] = ()
+        self.end_ratios: tuple[tuple[int, float], ...] = ()
         self.num_top = self.low_water = 0
         self._counted, self._search = source.counted, source.search
         self._surprise_start = source.surprise_start
@@ -151,14 +152,15 @@ class Track:
             other._counted = self._counted.cut(length)
             other._search = None if self._search is None else self._search.cut(length)
         other.ends = tuple(end for end in self.ends if end[0] <= length)
+        other.end_ratios = tuple(end for end in self.end_ratios if end[0] <= length)
         other.cuts = tuple(cut for cut in self.cuts if cut[0] < length)  # others are drawn anew
         return other
 
     def reopened(self, length: int) -> Self:
         """Return the same as token healing writes the other tokens anew; ends that were drawn after them count as before."""
         other = self._shortened(length)
-        both = NOTHING_SKIPPED.adding(self.ends, self.cuts).reopened(length)
-        other.ends, other.cuts = both.ends, both.cuts
+        both = NOTHING_SKIPPED.adding(self.ends, self.cuts, end_ratios=self.end_ratios).reopened(length)
+        other.ends, other.cuts, other.end_ratios = both.ends, both.cuts, both.end_ratios
         other._counted = self._counted.reopened(length)
         other._search = None if self._search is None else self._search.reopened(length)
         return other
@@ -268,7 +270,7 @@ class Track:
             logprobs=tuple(logprobs),
             sampling_logprobs=tuple(own.sampling_logprobs),
             surprise_start=self._last_surprise_start,
-            counted=counted.adding(self.ends, self.cuts),
+            counted=counted.adding(self.ends, self.cuts, end_ratios=self.end_ratios),
             search=None if search is None else search.adding(self.ends, self.cuts),
             unscored=tuple([index for index in self.unscored if index < end]),
             pinned=min(source.pinned, self.num_common),

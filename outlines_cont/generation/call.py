@@ -34,6 +34,7 @@ from outlines_cont.errors import (
 from outlines_cont.generation.choice_rows import ChoiceRows
 from outlines_cont.generation.choices.field_prior import FieldPrior
 from outlines_cont.generation.choices.field_rows import FieldRows
+from outlines_cont.generation.choices.particles import Particles
 from outlines_cont.generation.exact_choice import temperature_of
 from outlines_cont.generation.option_prior import OptionPrior, opened_prompts, warn_of_shares
 from outlines_cont.generation.options import Options, warn_of_lengths
@@ -44,10 +45,10 @@ from outlines_cont.generation.thoughts import Answer, OpenThinking
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.meter import Meter
 from outlines_cont.policies.healing import healing_of
-from outlines_cont.samplers import BeamSearch, BestOf
+from outlines_cont.samplers import BeamSearch, BestOf, Conditional
 from outlines_cont.sampling.random_stream import Rng
 from outlines_cont.state.row import StateRow
-from outlines_cont.state.sequence_state import SequenceState, best_row
+from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.user_code import shielded
 
 
@@ -102,6 +103,7 @@ class Call:
         self._fields: FieldRows | None = None  # those that choose the values of fields as wholes
         self._ended: dict[int, StateRow] = {}  # rows that have ended, with their values, by number
         self._is_collected = False
+        self._begun: list[float] = []  # the importance of the rows before they write
         sources = [*chain.from_iterable(opened.rows)]
         ways = [_way_of(source, written, resume) for source in sources]
         negatives = self._negatives(sources, ways)
@@ -109,6 +111,7 @@ class Call:
         for number, (source, healing, negative) in enumerate(zip(sources, healings, negatives, strict=True)):
             begun = _begun(source, maker, resume, None if negative is None else negative[0].error)
             self.results.append(begun)
+            self._begun.append(begun.importance)
             way = ways[number]
             if not _can_run(begun, resume) or way is None:
                 self.rows.append(None)
@@ -322,18 +325,16 @@ class Call:
             warn_of_shares(self._fields.prior.shares)
 
     def state(self) -> SequenceState:
-        """Return the final state, with the best samples of `best_of`; valid after `task`."""
+        """Return the final state, with the samples that `best_of` or `conditional` keeps; valid after `task`."""
         state = self._state_of(self.results)
         sampler = self.maker.sampler
         if not isinstance(sampler, BestOf):
             return state
-        starts = range(0, state.num_samples, sampler.samples)
-
-        def best(rows: Sequence[StateRow]) -> StateRow:  # a cut one only if all are cut
-            return best_row([row for row in rows if row.error is None and self.is_whole(row)] or rows)
-
-        kept = tuple(tuple(best(group[i : i + sampler.samples]) for i in starts) for group in state.rows)
-        return replace(state, rows=kept)
+        particles = Particles(sampler, self.is_whole, resumes=self.resumes)
+        entries = zip(state.rows, self.entries, strict=True)
+        rows = tuple(particles.kept(group, [self._begun[i] for i in entry]) for group, entry in entries)
+        particles.warn()
+        return replace(state, rows=rows)
 
     def snapshot(self) -> SequenceState:
         """Return the state between two steps; unfinished spans count as cut, and can be resumed."""
@@ -530,7 +531,7 @@ def _is_thinking(row: StateRow) -> bool:
 def _begun(row: StateRow, maker: PieceMaker, resume: bool, error: Exception | None) -> StateRow:
     """Return a row as the start of a search, or of sampling; with the error of its negative prompt, if that has one."""
     sampler = maker.sampler
-    if isinstance(sampler, BeamSearch | BestOf):
+    if isinstance(sampler, BeamSearch | BestOf) and not isinstance(sampler, Conditional):
         row = row.searched(sampler.length_penalty) if isinstance(sampler, BeamSearch) else row.searched()
     return row if error is None or not _can_run(row, resume) else replace(row, error=error, finish_reason="error")
 

@@ -168,6 +168,10 @@ class ChosenProgram(RowProgram):
             row.counts.sampled_tokens += not token.is_forced
         if begins_here:
             take_kv(row, tree, text)
+        # What is left of the probability of the text by the law is that of its end, and so is what is left of the model's.
+        sampled = law.log_probabilities[text] - sum(token.sampling_logprob for token in law.tokens(text))
+        ratio = (row.length, law.log_ends[text] - sampled)
+        row.tokens = row.tokens.changed(end_ratios=(*row.tokens.end_ratios, ratio))
         is_begun = law.is_begun(text)
         if is_begun:  # as where the end is drawn under a mask
             row.tokens = row.tokens.changed(ends=(*row.tokens.ends, (row.length, law.log_ends[text])))

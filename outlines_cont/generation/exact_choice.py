@@ -23,7 +23,7 @@ from outlines_cont.generation.options import Options
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import encode_bytes_inside
 from outlines_cont.policies.constraint import EndMode
-from outlines_cont.samplers import Greedy, Multinomial
+from outlines_cont.samplers import Conditional, Greedy, Multinomial
 from outlines_cont.sampling.params import NO_PENALTIES
 from outlines_cont.sampling.truncation import Temperature
 from outlines_cont.state.row import StateRow
@@ -122,11 +122,18 @@ def _refused(name: str, beside: str, advice: str) -> OptionError:
     )
 
 
+_WITH_TEMPERATURE = (Multinomial, Conditional)  # of what other classes do nothing is known
+
+
 def temperature_of(sampler: object) -> float | None:
     """Return the temperature of a sampler, 0 for greedy, if that is all that it changes; else None."""
     if type(sampler) is Greedy:
         return 0.0 if sampler.penalties == NO_PENALTIES else None
-    if type(sampler) is not Multinomial or sampler.penalties != NO_PENALTIES:
+    if (
+        not isinstance(sampler, Multinomial)
+        or type(sampler) not in _WITH_TEMPERATURE
+        or sampler.penalties != NO_PENALTIES
+    ):
         return None
     if not sampler.warpers:
         return 1.0

@@ -90,7 +90,7 @@ class Finding:
         return self.holds
 
 
-_NAMES = ("crop", "stack", "skip", "branch", "reuse", "fused", "exact", "images")
+_NAMES = ("crop", "stack", "skip", "branch", "reuse", "fused", "exact", "half", "images")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +106,8 @@ class Capabilities:
         fused: the layers run by our own forward, over the same weights (`models.fused`), now; else by that of transformers.
         exact: the logits after a text depend on it alone, bit by bit; else on what else is in a batch, too, and on how the text was cut
             into chunks, up to rounding.
+        half: of a model on a CPU, the processor multiplies bfloat16 by instructions of its own, so that `dtype="auto"` opens models in it;
+            None on other devices.
         images: prompts may have images (`model.see`), behind which all that is above holds.
     """
 
@@ -117,10 +119,24 @@ class Capabilities:
     fused: Finding
     exact: Finding
     images: Finding = Finding(False, "its network takes no images")
+    half: Finding | None = None
 
     def __str__(self) -> str:
-        lines = [(name, getattr(self, name)) for name in _NAMES]
-        return "\n".join(f"{name:<7}{'yes' if finding else 'no':<5}{finding.why}" for name, finding in lines)
+        lines: list[tuple[str, Finding | None]] = [(name, getattr(self, name)) for name in _NAMES]
+        known = [(name, finding) for name, finding in lines if finding is not None]
+        return "\n".join(f"{name:<7}{'yes' if finding else 'no':<5}{finding.why}" for name, finding in known)
+
+
+def half_precision() -> Finding:
+    """Return whether this processor multiplies bfloat16 by instructions of its own, by the names of its instruction sets."""
+    sets = {"avx512_bf16": torch.cpu._is_avx512_bf16_supported(), "amx": torch.cpu._is_amx_tile_supported()}
+    found = [name for name, is_there in sets.items() if is_there]
+    if found:
+        return Finding(
+            True, f"the processor multiplies bfloat16 ({', '.join(found)}), in which `dtype='auto'` opens models"
+        )
+    why = "the processor has no instructions that multiply bfloat16 (avx512_bf16, amx): `dtype='auto'` opens models in float32"
+    return Finding(False, why)
 
 
 def is_recurrent(model: PreTrainedModel) -> bool:

@@ -52,6 +52,7 @@ from outlines_cont.models.capability import (
     check_recurrent,
     compare,
     exactness,
+    half_precision,
     is_invariant,
     is_recurrent,
     probe,
@@ -232,7 +233,8 @@ class HuggingFaceModel(EngineModel):
         """The operations that the model's KV cache supports; `print` it. A short probe runs once per class, config and float type."""
         fused = self._fused_now()
         exact = exactness(self.dtype, self.deterministic)
-        found = replace(self._probed(fused), fused=fused, exact=exact, images=self._images)
+        half = half_precision() if self.device.type == "cpu" else None
+        found = replace(self._probed(fused), fused=fused, exact=exact, images=self._images, half=half)
         return replace(found, branch=NOT_IN_PLACE) if self.deterministic else found
 
     def _probed(self, fused: Finding) -> Capabilities:
@@ -470,7 +472,8 @@ def transformers(
     Args:
         id_or_path: what `AutoModelForCausalLM.from_pretrained` takes. A hub id downloads that repository's files.
         device: where to put the weights, such as `"cuda"`; None leaves it to transformers (the CPU, or `device_map`).
-        dtype: the float type of the weights, such as `"bfloat16"`; None takes that of the checkpoint.
+        dtype: the float type of the weights, such as `"bfloat16"`; None takes that of the checkpoint. `"auto"` on a CPU is bfloat16 if the
+            processor multiplies it by instructions of its own, else float32, and elsewhere that of the checkpoint.
         kv_budget_bytes: see `from_transformers`.
         prefix_cache_bytes: see `from_transformers`.
         fused: see `from_transformers`.

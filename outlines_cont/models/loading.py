@@ -49,6 +49,7 @@ from outlines_cont.errors import (
     UnsupportedModel,
     shortened,
 )
+from outlines_cont.models.capability import half_precision
 from outlines_cont.models.collector import freeze_modules
 
 _LOCK = threading.RLock()
@@ -137,7 +138,7 @@ def load(id_or_path: str | PathLike[str], device: Any, dtype: Any, options: Mapp
     checked_bool(options["trust_remote_code"], "trust_remote_code")
     _check_source(id_or_path, _config_file(options))
     _check_device(device)
-    dtype = "auto" if dtype is None else float_type(dtype)
+    dtype = "auto" if dtype is None else _chosen_type(float_type(dtype), device, options)
     why_cache_alone = None if Path(id_or_path).is_dir() else _why_cache_alone(str(id_or_path), options)
     if why_cache_alone is not None:
         options["local_files_only"] = True
@@ -247,6 +248,14 @@ def float_type(dtype: Any) -> Any:
     holds = found in ("auto", *_FLOAT_TYPES)
     check("dtype", dtype, holds, "'bfloat16', 'float16', 'float32', 'float64', such a type of torch or 'auto'", advice)
     return found
+
+
+def _chosen_type(dtype: Any, device: Any, options: Mapping[str, Any]) -> Any:
+    """Return the type that `"auto"` stands for on a CPU, by its instructions; another type as it is."""
+    is_cpu = torch.device("cpu" if device is None else device).type == "cpu" and options.get("device_map") is None
+    if dtype != "auto" or not is_cpu or options.get("quantization_config") is not None:
+        return dtype
+    return torch.bfloat16 if half_precision() else torch.float32
 
 
 def _config_file(options: Mapping[str, Any]) -> str:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         SetupError,
         TemplateError,
         Usage,
+        Withheld,
         WorkersFailed,
     )
     from outlines_cont.pipelines.report import Report, write_page
@@ -40,6 +41,7 @@ __all__ = [
     "SetupError",
     "TemplateError",
     "Usage",
+    "Withheld",
     "WorkersFailed",
     "run",
     "write_page",

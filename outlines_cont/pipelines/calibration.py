@@ -53,7 +53,7 @@ def agreement(record: Any, samples: Sequence[Any]) -> dict[str, float]:
     """Return for each value of a record, by its path, the share of the samples with an equal one there; 0 without samples."""
     votes = [leaves(sample) for sample in samples]
     return {
-        path: sum(_is_same(vote.get(path, _MISSING), value) for vote in votes) / max(len(votes), 1)
+        path: sum(is_same(vote.get(path, _MISSING), value) for vote in votes) / max(len(votes), 1)
         for path, value in leaves(record).items()
     }
 
@@ -61,10 +61,10 @@ def agreement(record: Any, samples: Sequence[Any]) -> dict[str, float]:
 def same_values(expected: Any, record: Any) -> Mapping[str, bool]:
     """Return for each expected value, by its path, whether the record has an equal one there."""
     found = leaves(record)
-    return {path: _is_same(found.get(path, _MISSING), value) for path, value in leaves(expected).items()}
+    return {path: is_same(found.get(path, _MISSING), value) for path, value in leaves(expected).items()}
 
 
-def _is_same(one: Any, other: Any) -> bool:
+def is_same(one: Any, other: Any) -> bool:
     """Whether two values of JSON are equal; `true` is not equal to 1."""
     return bool(one == other) and isinstance(one, bool) == isinstance(other, bool)
 

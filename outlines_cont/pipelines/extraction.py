@@ -248,6 +248,8 @@ class Extraction:
         fields |= {"_line": row.line, "_digest": f"{row.digest}-{self._digest}"}
         if self.details:
             fields["_details"] = _details(outcome, self.calibration)
+        elif outcome.withheld:
+            fields["_details"] = {"withheld": _withheld(outcome)}
         if outcome.failure is None:
             fields["record"] = outcome.record
         else:
@@ -294,6 +296,17 @@ def _details(outcome: Outcome, calibration: Calibration | None) -> dict[str, Any
         found |= {"weight": round(outcome.weight, 3), "logprobs": rounded(outcome.logprobs)}
     if shares:
         found["agreement"] = rounded(shares)
-    if shares and calibration is not None:
+    if outcome.confidence:  # the extractor has its own calibration
+        found["confidence"] = rounded(outcome.confidence)
+    elif shares and calibration is not None:
         found["confidence"] = rounded({path: calibration.confidence(path, share) for path, share in shares.items()})
+    if outcome.certainty:
+        found["certainty"] = rounded(outcome.certainty)
+    if outcome.withheld:
+        found["withheld"] = _withheld(outcome)
     return found
+
+
+def _withheld(outcome: Outcome) -> dict[str, dict[str, Any]]:
+    """Return the values that are not in a record, by their paths, as JSON."""
+    return {path: {**asdict(one), "confidence": round(one.confidence, 3)} for path, one in outcome.withheld.items()}

@@ -43,6 +43,7 @@ from outlines_cont.generation.thinking import Thinking
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import MARKS, control_names_of, mapped_texts
 from outlines_cont.near_names import NearNames
+from outlines_cont.pipelines.abstaining import DEFAULT_SAMPLES, Abstaining, Confidence
 from outlines_cont.pipelines.calibration import Calibration, agreement, value_logprobs
 from outlines_cont.pipelines.columns import RecordColumns, extracted, shape_of
 from outlines_cont.pipelines.extraction import Extraction, Tally
@@ -152,14 +153,17 @@ def _outcome(span: _Span, *votes: _Span) -> Outcome:
     except Exception as error:  # a serializer of the user may raise anything, or return a value that is not JSON
         return Outcome(failure=Failure.of(error), usage=usage)
     assert span.row is not None
-    return Outcome(
+    tokenizer = span.extractor._generator.model.tokenizer
+    outcome = Outcome(
         record,
         value=value,
         weight=_weight(span.row) if is_scored else None,
         usage=usage,
-        logprobs=value_logprobs(span.row, span.extractor._generator.model.tokenizer) if is_scored else {},
+        logprobs=value_logprobs(span.row, tokenizer) if is_scored else {},
         agreement=agreement(record, [vote.dumped() for vote in votes]) if votes else {},
     )
+    rule = span.extractor._abstaining
+    return outcome if rule is None else rule.applied(outcome, span.row, tokenizer)
 
 
 def _weight(row: StateRow) -> float:
@@ -206,6 +210,11 @@ class Extractor(NearNames):
         against: rows without content, such as `["N/A", ""]`: the values of enums and other fields of few texts are chosen as wholes, and
             one that is probable after these rows, too, counts less; see docs/choices.md.
         is_scored: whether to compute the log-probabilities of records (`weight`) and of their values.
+        confidence: how sure each value is (`Outcome.confidence`): `"agreement"` with the samples, of which there are 5 if no number is
+            given, or `"cheap"`, by the tokens of the record alone; see docs/pipelines.md.
+        abstain_below: values with less confidence are None in the record, with a reason in `Outcome.withheld`. The default of
+            `confidence` is `"agreement"` then.
+        calibration: converts the confidence to the probability that a value is right.
         **options: passed to `fsm.json_schema`, such as `whitespace`.
 
     It can be pickled if its model can be.
@@ -235,6 +244,9 @@ class Extractor(NearNames):
         thinking: Thinking | bool | None = None,
         against: Sequence[Row] | None = None,
         is_scored: bool = True,
+        confidence: Confidence | None = None,
+        abstain_below: float | None = None,
+        calibration: Calibration | None = None,
         **options: Any,
     ) -> None:
         named = {name: value for name, value in locals().items() if name not in ("self", "options")}
@@ -243,6 +255,9 @@ class Extractor(NearNames):
         self._arguments: dict[str, Any] = {**named, **options}
         _check_arguments(model, options)
         check_int("samples", samples, 0, MAX_SAMPLES)
+        self._abstaining = Abstaining.of(confidence, abstain_below, calibration)
+        if self._abstaining is not None and self._abstaining.confidence == "agreement":
+            samples = samples or DEFAULT_SAMPLES
         check_int("batch_size", batch_size, 1)
         check("chat", chat, isinstance(chat, Chat | None), "a conversation, such as `Chat(model)`, or None")
         sampler = _checked_sampler(sampler)
@@ -304,9 +319,8 @@ class Extractor(NearNames):
         """The options that a record depends on."""
         left_out = ("model", "schema", "prompt", "chat", "batch_size", "draft")
         given = {name: value for name, value in self._arguments.items() if name not in left_out}
-        return (
-            given if given["against"] is not None else {name: one for name, one in given.items() if name != "against"}
-        )
+        unused = [name for name in ("against", "confidence", "abstain_below", "calibration") if given[name] is None]
+        return {name: value for name, value in given.items() if name not in unused}
 
     def outcomes(
         self, rows: Iterable[Row | Exception], show: ShowValue | None = None

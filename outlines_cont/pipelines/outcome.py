@@ -174,17 +174,36 @@ class Usage:
 
 
 @dataclass(frozen=True, slots=True)
+class Withheld:
+    """A value that is not in a record, as it is too uncertain.
+
+    Attributes:
+        value: the value that the model has written.
+        confidence: its confidence, below the limit.
+        reason: why it was withheld, as a sentence.
+    """
+
+    value: Any
+    confidence: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Outcome:
     """The result of one row.
 
     Attributes:
         record: the record as JSON; None if the row failed (or the record is `null`).
         failure: why there is no record, or None.
-        value: the record as an instance of the Python type of the schema; None if it is from another process.
+        value: the record as an instance of the Python type of the schema; None if it is from another process, or if a value is withheld.
         weight: the log-probability of the record, under the unmodified model; None if it was not requested.
         usage: the cost of the row.
         logprobs: for each value of the record, by its path, the log-probability of its tokens under the schema.
         agreement: for each value of the record, by its path, the share of the samples with an equal one there.
+        confidence: of an extractor with a `confidence`, how sure each value that the model wrote is, by its path; with a calibration the
+            probability that it is right.
+        certainty: the same before calibration, if it is no agreement.
+        withheld: the values that are None in the record, as they are too uncertain, by their paths.
         reused_tokens: tokens of any rows that were not fed, because others had fed the same, since the outcome before this one.
     """
 
@@ -195,6 +214,9 @@ class Outcome:
     usage: Usage = Usage()
     logprobs: Mapping[str, float] = field(default_factory=dict)
     agreement: Mapping[str, float] = field(default_factory=dict)
+    confidence: Mapping[str, float] = field(default_factory=dict)
+    certainty: Mapping[str, float] = field(default_factory=dict)
+    withheld: Mapping[str, Withheld] = field(default_factory=dict)
     reused_tokens: int = 0
 
 

@@ -24,14 +24,15 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from outlines_cont.errors import shortened
 from outlines_cont.events.json_paths import field_of, leaves
-from outlines_cont.pipelines.calibration import Answer, Calibration, same_values
+from outlines_cont.pipelines.answer_curve import CurvePoint, answer_curve
+from outlines_cont.pipelines.calibration import Answer, Calibration, is_same, same_values
 
 MOST_VALUES = 50
 _MOST_EXAMPLES = 3
 _MOST_FIELDS = 200
 _OTHERS = "(other fields)"
 _LONGEST = 400
-_DETAILS = ("logprobs", "agreement", "confidence")
+_DETAILS = ("logprobs", "agreement", "confidence", "certainty")
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +45,9 @@ class Value:
         value: the value itself.
         logprob: the log-probability of its tokens; None if it is unknown.
         agreement: the share of the samples with an equal value; None without samples.
-        confidence: the probability that it is right, by calibration; None without one.
+        confidence: how sure it is, by calibration the probability that it is right; None if that is not known.
+        certainty: the same before calibration, of an extractor without samples; else None.
+        is_withheld: whether it is None in the record, as it is too uncertain; `value` is what the model wrote.
         expected: the right value; meaningless if `is_right` is None.
         is_right: whether it is as expected; None if there is no right record.
         text: the message; empty if the output does not have it.
@@ -56,6 +59,8 @@ class Value:
     logprob: float | None = None
     agreement: float | None = None
     confidence: float | None = None
+    certainty: float | None = None
+    is_withheld: bool = False
     expected: Any = None
     is_right: bool | None = None
     text: str = ""
@@ -64,7 +69,8 @@ class Value:
 @dataclass(slots=True)
 class FieldCounts:
     """Statistics of the values of one field: their number, and the number of those with a log-probability (`scored`), of expected
-    and right ones, and of those compared with samples (`voted`); `logprob` and `agreement` are sums.
+    and right ones, of those compared with samples (`voted`), and of those that are `withheld`, which are not among the expected ones;
+    `logprob` and `agreement` are sums.
     """
 
     values: int = 0
@@ -74,6 +80,7 @@ class FieldCounts:
     right: int = 0
     voted: int = 0
     agreement: float = 0.0
+    withheld: int = 0
 
 
 @dataclass(slots=True)
@@ -91,10 +98,11 @@ class Report:
         prompt_tokens: the number of prompts by their number of tokens.
         fields: counts by the path of the field, with `[]` for all items of a list.
         compared: the number of records with a right record to compare with.
-        right: the number of those without a wrong value.
+        right: the number of those without a wrong value; one that is withheld is not wrong.
         unreadable: the number of rows whose right record cannot be parsed.
-        answers: the number of values by field, agreement, and whether they are right.
-        chances: the number of values by confidence, in hundredths, and whether they are right; empty without a calibration.
+        answers: the number of values by field, agreement (without samples certainty), and whether they are right.
+        chances: the number of values by confidence, in hundredths, and whether they are right; empty if it is not known. Both count
+            values that are withheld.
     """
 
     text_field: str = "text"
@@ -149,6 +157,18 @@ class Report:
             Answer(name, share, is_right, count) for (name, share, is_right), count in self.answers.items()
         )
 
+    @property
+    def withheld(self) -> int:
+        """The number of values that are None in the records, as they are too uncertain."""
+        return sum(counts.withheld for counts in self.fields.values())
+
+    @property
+    def curve(self) -> list[CurvePoint]:
+        """How many of the values would be right, by how many are answered; empty without confidence and right records."""
+        if self.chances:
+            return answer_curve((level / 100, is_right, count) for (level, is_right), count in self.chances.items())
+        return answer_curve((share, is_right, count) for (_, share, is_right), count in self.answers.items())
+
     def _add_error(self, line: Mapping[str, Any]) -> None:
         self.failed += 1
         kind, message = line["error"]["type"], line["error"]["message"]
@@ -158,9 +178,10 @@ class Report:
             examples.append((line["_line"], message[:_LONGEST]))
 
     def _add_record(self, line: Mapping[str, Any], details: Mapping[str, Any]) -> None:
-        expected, verdicts = self._verdicts(line)
+        withheld = details.get("withheld", {})
+        expected, verdicts = self._verdicts(line, withheld)
         wanted = leaves(expected) if verdicts else {}
-        values = leaves(line["record"])
+        values = _with_withheld(leaves(line["record"]), withheld)
         for path in dict.fromkeys([*values, *wanted]):
             known = {name.removesuffix("s"): details[name].get(path) for name in _DETAILS if name in details}
             value = Value(
@@ -170,12 +191,13 @@ class Report:
                 expected=wanted.get(path),
                 is_right=verdicts.get(path),
                 text=str(line.get(self.text_field, "")),
+                is_withheld=path in withheld,
                 **known,
             )
             self._add_value(value, path in values)
 
-    def _verdicts(self, line: Mapping[str, Any]) -> tuple[Any, Mapping[str, bool]]:
-        """Return the right record of a row, and for each of its values whether the record has it; empty without a right record."""
+    def _verdicts(self, line: Mapping[str, Any], withheld: Mapping[str, Any]) -> tuple[Any, Mapping[str, bool]]:
+        """Return the right record of a row, and for each of its values whether the model wrote it; empty without a right record."""
         if self.gold is None or line.get(self.gold) is None:
             return None, {}
         expected = line[self.gold]
@@ -184,9 +206,12 @@ class Report:
         except (ValueError, RecursionError):
             self.unreadable += 1
             return None, {}
-        verdicts = same_values(expected, line["record"])
+        verdicts = {**same_values(expected, line["record"])}
+        for path, known in leaves(expected).items():
+            if path in withheld:
+                verdicts[path] = is_same(withheld[path]["value"], known)
         self.compared += 1
-        self.right += all(verdicts.values())
+        self.right += all(is_right for path, is_right in verdicts.items() if path not in withheld)
         return expected, verdicts
 
     def _add_value(self, value: Value, is_there: bool) -> None:
@@ -195,7 +220,8 @@ class Report:
             name = _OTHERS
         counts = self.fields.setdefault(name, FieldCounts())
         counts.values += is_there
-        if value.is_right is not None:
+        counts.withheld += value.is_withheld
+        if value.is_right is not None and not value.is_withheld:
             counts.compared += 1
             counts.right += value.is_right
         if value.logprob is not None:
@@ -204,16 +230,22 @@ class Report:
         if value.agreement is not None:
             counts.voted += 1
             counts.agreement += value.agreement
-            if value.is_right is not None:
-                self.answers[name, value.agreement, value.is_right] += 1
+        share = value.agreement if value.agreement is not None else value.certainty
+        if share is not None and value.is_right is not None:
+            self.answers[name, share, value.is_right] += 1
         if value.confidence is not None and value.is_right is not None:
             self.chances[round(100 * value.confidence), value.is_right] += 1
         self._number += 1
         certainty = _certainty(value)
         if certainty is not None and is_there:
             _push(self._least, (-certainty, -self._number, value))
-        if value.is_right is False:
+        if value.is_right is False and not value.is_withheld:
             _push(self._wrong, (0.0 if certainty is None else certainty, -self._number, value))
+
+
+def _with_withheld(values: Mapping[str, Any], withheld: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of a record with those that the model wrote in place of None."""
+    return {path: withheld[path]["value"] if path in withheld else value for path, value in values.items()}
 
 
 def _certainty(value: Value) -> float | None:
@@ -263,6 +295,7 @@ def page(report: Report, title: str) -> str:
         agreement=_points((share, share, is_right, n) for (_, share, is_right), n in report.answers.items()),
         # In tenths of confidence.
         chances=_points((min(c // 10, 9), c / 100, is_right, n) for (c, is_right), n in report.chances.items()),
+        curve=report.curve,
         percent=_percent,
         histogram=_histogram,
     )
@@ -274,6 +307,8 @@ def _cards(report: Report) -> list[tuple[str, str]]:
         values = sum(counts.compared for counts in report.fields.values())
         right = sum(counts.right for counts in report.fields.values())
         cards += [("values right", _percent(right, values)), ("records right", _percent(report.right, report.compared))]
+    if report.withheld:
+        cards.append(("values withheld", f"{report.withheld:,}"))
     if report.tokens:
         mean = sum(number * count for number, count in report.tokens.items()) / report.tokens.total()
         cards.append(("tokens per record", f"{mean:.0f}"))

@@ -573,7 +573,7 @@ def _check_thoughts(thoughts: Thoughts, start: int) -> None:
 
 def _check_sum(terms: LogprobSum, length: int) -> None:
     borders = [position for span in terms.skipped for position in span]
-    if max([0, *borders, *(term[0] for term in (*terms.ends, *terms.cuts))]) > length:
+    if max([0, *borders, *(term[0] for term in (*terms.ends, *terms.cuts, *terms.end_ratios))]) > length:
         raise ValueError("what is counted is beyond its row")
     if not -10 <= terms.length_penalty <= 10:
         raise ValueError(f"the length penalty {terms.length_penalty} is not from -10 to 10")

@@ -106,12 +106,14 @@ class LogprobSum:
         ends: (position, log-probability) of each end of text that was drawn.
         cuts: (position, log-probability, number of tokens) of what was drawn and then cut, by a stop text or by healing.
         length_penalty: the score is divided by the number of written tokens to this power.
+        end_ratios: (position, logarithm of the model's probability over the sampled one) of the token of each of these ends.
     """
 
     skipped: tuple[tuple[Count, Count], ...] = ()
     ends: tuple[tuple[Count, Finite], ...] = ()
     cuts: tuple[tuple[Count, Finite, Count], ...] = ()
     length_penalty: float = 0.0
+    end_ratios: tuple[tuple[Count, Finite], ...] = ()
 
     def weight(self, logprobs: Sequence[float]) -> float:
         """Return the sum over the tokens and ends of a row with these log-probabilities."""
@@ -125,6 +127,11 @@ class LogprobSum:
     def total(self, logprobs: Sequence[float]) -> float:
         """Return the sum over tokens, ends and cuts."""
         return self.weight(logprobs) + sum(logprob for _, logprob, _ in self.cuts)
+
+    def importance(self, logprobs: Sequence[float], sampling_logprobs: Sequence[float]) -> float:
+        """Return the logarithm of the model's probability of what was written over that with which it was sampled."""
+        sampled = sum(sum(sampling_logprobs[part]) for part in self._counted())
+        return self.weight(logprobs) - self.of_ends - sampled + sum(ratio for _, ratio in self.end_ratios)
 
     def num_written(self, kinds: bytes | bytearray) -> int:
         """Return how many of the tokens that count were written by generators, cut ones included."""
@@ -144,6 +151,7 @@ class LogprobSum:
             skipped=tuple((start, stop) for start, stop in spans if start < stop),
             ends=tuple((moved(position), logprob) for position, logprob in self.ends),
             cuts=tuple((moved(position), logprob, count) for position, logprob, count in self.cuts),
+            end_ratios=tuple((moved(position), ratio) for position, ratio in self.end_ratios),
         )
 
     def reopened(self, count: int) -> LogprobSum:
@@ -152,21 +160,26 @@ class LogprobSum:
 
     def cut(self, count: int) -> LogprobSum:
         """Return the sum over the first `count` tokens, with what was drawn up to there."""
-        ends = tuple(end for end in self.ends if end[0] <= count)
-        return replace(self.reopened(count), ends=ends, cuts=tuple(one for one in self.cuts if one[0] <= count))
+        ends, ratios = (tuple(end for end in of if end[0] <= count) for of in (self.ends, self.end_ratios))
+        cuts = tuple(one for one in self.cuts if one[0] <= count)
+        return replace(self.reopened(count), ends=ends, cuts=cuts, end_ratios=ratios)
 
     def joined(self, other: LogprobSum) -> LogprobSum:
         """Return the terms of both, with the length penalty of this one; the spans of `other` are behind those of this one."""
-        return self.adding(other.ends, other.cuts, other.skipped)
+        return self.adding(other.ends, other.cuts, other.skipped, other.end_ratios)
 
     def adding(
         self,
         ends: tuple[tuple[int, float], ...] = (),
         cuts: tuple[tuple[int, float, int], ...] = (),
         skipped: tuple[tuple[int, int], ...] = (),
+        end_ratios: tuple[tuple[int, float], ...] = (),
     ) -> LogprobSum:
         """Return the sum with further terms."""
-        return replace(self, skipped=self.skipped + skipped, ends=self.ends + ends, cuts=self.cuts + cuts)
+        ratios = self.end_ratios + end_ratios
+        return replace(
+            self, skipped=self.skipped + skipped, ends=self.ends + ends, cuts=self.cuts + cuts, end_ratios=ratios
+        )
 
     def _counted(self) -> Iterator[slice]:
         """Yield the spans that count, between those that are skipped."""
@@ -411,6 +424,11 @@ class StateRow:
     def weight(self) -> float:
         """The sum of the log-probabilities since the last reset, and of the ends that were drawn."""
         return self.counted.weight(self.logprobs)
+
+    @property
+    def importance(self) -> float:
+        """The logarithm of the model's probability over the sampled one, of what counts in `weight`."""
+        return self.counted.importance(self.logprobs, self.sampling_logprobs)
 
     @property
     def score(self) -> float:

@@ -233,11 +233,9 @@ class SequenceState(StateViews):
         """
         count = self.num_samples if n is None else n
         check_int("n", count, 1, MAX_SAMPLES)
-        groups = [
-            _resampled(group, weights, count)
-            for group, weights in zip(self.rows, checked_weights(log_weights, self.shape[:2]), strict=True)
-        ]
-        return replace(self, rows=tuple(groups))
+        given = checked_weights(log_weights, self.shape[:2])
+        groups = tuple(resampled(group, weights, count) for group, weights in zip(self.rows, given, strict=True))
+        return replace(self, rows=groups)
 
     @classmethod
     def stack(cls, states: Sequence[SequenceState]) -> SequenceState:
@@ -558,7 +556,8 @@ class TokenView:
 Text = str | Tokens | Sequence[int]
 
 
-def _resampled(group: Sequence[StateRow], log_weights: Sequence[float], count: int) -> tuple[StateRow, ...]:
+def resampled(group: Sequence[StateRow], log_weights: Sequence[float], count: int) -> tuple[StateRow, ...]:
+    """Return `count` of some rows by weights, one for each row; see `SequenceState.resample`. Failed rows are never drawn."""
     weights = [-math.inf if row.error is not None else log for row, log in zip(group, log_weights, strict=True)]
     if max(weights) == -math.inf:
         raise OptionError(

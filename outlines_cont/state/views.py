@@ -19,11 +19,12 @@ import torch
 
 from fsm.errors import stacklevel_of_user
 from outlines_cont.checks import index_of
-from outlines_cont.errors import NoValueWarning, shortened
+from outlines_cont.errors import NoValueWarning, OptionError, shortened
 from outlines_cont.immutable import Immutable
 from outlines_cont.inspector.page import frame, page
 from outlines_cont.interfaces import LanguageModel, Tokenizer
 from outlines_cont.state.inspection import inspection
+from outlines_cont.state.log_z import LogZ
 from outlines_cont.state.row import APPENDED, FORCED, GENERATED, HEALED, PROMPT, Rows, StateRow, shown_logprobs
 
 _SHORT = 4  # tokens that may be one character
@@ -270,6 +271,38 @@ class StateViews(Immutable):
         return self._numbers(lambda row: row.weight, torch.float32)
 
     @property
+    def importance(self) -> torch.Tensor:
+        """(B, S) float64: the logarithm of the model's probability of what was written, over that with which it was sampled.
+
+        It counts what `weights` count, tokens and ends that were drawn: the sum of `logprobs` minus that of `sampling_logprobs`. These are
+        the weights that turn samples under a constraint, or at another temperature, into samples of the model's own distribution:
+        `state.resample(state.importance)`. Minus infinity for a row that failed. It is exact for samples that were drawn at random once and
+        kept: not for `greedy`, for a search, for rows that were resampled, or where a policy has rewound a row (`retries`).
+        """
+        self._score()
+        return self._numbers(lambda row: row.importance if row.error is None else -math.inf, torch.float64)
+
+    @property
+    def log_z(self) -> LogZ:
+        """Estimates, one for each batch entry, of the log-probability that the model alone would have written a text of the language.
+
+        Its samples must be drawn independently, see `importance`; one that failed, or was cut before its text conforms, counts as 0. The
+        ends count as in `weights`: after a text that cannot go on, any text of the model may follow.
+
+        Raises:
+            OptionError: the state has no row.
+        """
+        if not self._flat:
+            raise OptionError("expected a state with one sample or more for `log_z`, got one without rows", "log_z")
+        rows = zip(self.importance.tolist(), self.rows, strict=True)
+        return LogZ.of(
+            [
+                [log if _is_whole(row) else -math.inf for log, row in zip(logs, group, strict=True)]
+                for logs, group in rows
+            ]
+        )
+
+    @property
     def end_logprobs(self) -> torch.Tensor:
         """(B, S) float32: the log-probability that the model itself gives to the end of text that was drawn, which is no token of the row.
 
@@ -473,6 +506,16 @@ def _logprobs_of(row: StateRow) -> list[float]:
         return shown
     end = max(row.kinds.rfind(GENERATED) + 1, row.piece.start)
     return shown[:end] + [math.nan] * (len(shown) - end)
+
+
+def _is_whole(row: StateRow) -> bool:
+    """Return whether the text of the last piece of a row conforms to its constraint, as far as that is known."""
+    if row.piece is None:
+        return row.error is None
+    known = getattr(row.piece.maker, "is_whole", None)
+    if known is not None:
+        return bool(known(row))
+    return row.error is None and (row.finish_reason != "length" or not row.piece.source)
 
 
 def _thoughts_of(row: StateRow, tokenizer: Tokenizer) -> str:

@@ -56,7 +56,7 @@ from outlines_cont.jinja_sandbox import BoundedSandbox, TemplateUsage, running_u
 from outlines_cont.models.tokenizer.special_names import SpecialNames, control_names_of
 from outlines_cont.near_names import NearKeys, NearNames
 from outlines_cont.policies.constraint import EndMode
-from outlines_cont.samplers import BeamSearch, BestOf
+from outlines_cont.samplers import BeamSearch, BestOf, gives_one_text
 from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import RandomStream, Rng
 from outlines_cont.state.row import StateRow, written
@@ -601,7 +601,7 @@ KINDS: dict[str, tuple[Callable[..., tuple[Any, _Made]], tuple[str, ...], str]] 
 def _with_sampler(generator: generate.Generator, sampler: Any) -> generate.Generator:
     """Return the generator with another sampler, if one is given; raise for a sampler of several texts."""
     chosen = generator.sampler if sampler is None else generate.text(generator.model, sampler=sampler).sampler
-    if chosen.num_samples not in (None, 1) and not isinstance(chosen, BeamSearch | BestOf):
+    if not gives_one_text(chosen):
         raise OptionError(
             f"expected a sampler of one text, got {chosen!r}. A template needs one: `best_of({chosen.num_samples})` takes the best.",
             "sampler",

@@ -156,6 +156,19 @@ def test_every_end_that_the_generation_config_and_the_tokenizer_name_counts() ->
     assert set() == models.from_transformers(network, FakeTokenizer(eos=False)).eos_token_ids
 
 
+@pytest.mark.parametrize("sets", [(), ("avx512_bf16",), ("amx_tile",)])
+def test_auto_is_half_precision_where_the_processor_has_instructions_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sets: tuple[str, ...]
+) -> None:
+    for name in ("avx512_bf16", "amx_tile"):
+        monkeypatch.setattr(torch.cpu, f"_is_{name}_supported", lambda name=name: name in sets)
+    save_model(tmp_path)
+    model = models.transformers(tmp_path, dtype="auto")
+    assert model.dtype == (torch.bfloat16 if sets else torch.float32)
+    assert bool(model.capabilities.half) == bool(sets)
+    assert "dtype='auto'" in next(line for line in str(model.capabilities).splitlines() if line.startswith("half"))
+
+
 def test_a_saved_model_is_loaded_from_its_folder(tmp_path: Path) -> None:
     tokenizer = transformers.PreTrainedTokenizerFast(tokenizer_object=byte_level_bpe(), eos_token=GPT2_EOS)
     network = transformers.LlamaForCausalLM(

@@ -59,7 +59,7 @@ conversation         <- engine engine.drawing fsm fsm.expression kv models polic
 events               <- samplers sampling
 chats                <- events fsm fsm.schema fsm.tokens kv models.tokenizer state
 generation.tasks     <- engine
-generation.choices   <- engine fsm fsm.automaton models.tokenizer policies state
+generation.choices   <- engine fsm fsm.automaton models.tokenizer policies samplers state
 generation           <- chats drafts engine events fsm fsm.automaton fsm.lark fsm.schema fsm.schema.scalars fsm.tokens
                         generation.choices generation.tasks models.tokenizer policies samplers sampling state streams
 generate             <- drafts events fsm fsm.automaton fsm.expression fsm.schema generation generation.choices policies

@@ -1,0 +1,136 @@
+"""The results of `benchmarks.quality`: means with bootstrap intervals, paired by question, as Markdown and as one HTML file."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from benchmarks import machine, table
+
+BASE = "constrained"
+_DRAWS = 2_000
+_SEED = 20_261_130
+
+_STYLE = """
+:root { color-scheme: light dark; } body { font: 15px/1.5 system-ui, sans-serif; max-width: 1100px; margin: 24px auto; }
+table { border-collapse: collapse; width: 100%; font-size: 14px; }
+td, th { border-bottom: 1px solid #8884; padding: 5px 8px; text-align: left; }
+td.n { text-align: right; white-space: nowrap; } .scroll { overflow-x: auto; }
+.bar { display: inline-block; height: 9px; background: #2f6fde; border-radius: 2px; }
+details { margin: 8px 0; } pre { white-space: pre-wrap; }
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A mean with its 95 % interval by the bootstrap (percentiles of 2,000 draws of the questions)."""
+
+    mean: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Interval:
+        """Return that of some numbers, one or more, such as scores, or the differences of two sides on the same questions."""
+        numbers: NDArray[np.float64] = np.asarray(values, dtype=np.float64)
+        picks = np.random.default_rng(_SEED).integers(0, len(numbers), (_DRAWS, len(numbers)))
+        low, high = np.percentile(numbers[picks].mean(axis=1), [2.5, 97.5])
+        return cls(float(numbers.mean()), float(low), float(high))
+
+    def __str__(self) -> str:
+        return f"{100 * self.mean:.0f} [{100 * self.low:.0f}, {100 * self.high:.0f}]"
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether 0 is outside of the interval."""
+        return self.low > 0 or self.high < 0
+
+
+def page(report: dict[str, Any]) -> str:
+    """Return the section of one model as Markdown."""
+    sides, kinds = report["scores"], report["kinds"]
+    head = ["side", *kinds, "all", f"minus {BASE}, the same questions", "answered"]
+    rows = [[name, *(_of_kind(report, name, kind) for kind in kinds), *_summary(report, name)] for name in sides]
+    levels = [[name, *(_of_level(report, name, level) for level in (1, 2, 3))] for name in sides]
+    return (
+        f"## {report['model']}\n\n{machine.sentence(report['machine'])} {len(report['questions'])} questions, greedy but for the samples, "
+        f"float32. Right answers in percent, with 95 % intervals by the bootstrap; a record counts by field.\n\n"
+        f"{table.markdown(head, rows)}\nBy difficulty:\n\n{table.markdown(['side', '1', '2', '3'], levels)}"
+    )
+
+
+def _scores(report: dict[str, Any], side: str, **where: Any) -> list[float]:
+    """Return the scores of the answers that a side gave to the questions with such attributes."""
+    pairs = zip(report["questions"], report["scores"][side], report["withheld"][side], strict=True)
+    return [
+        score
+        for question, score, is_withheld in pairs
+        if score is not None and not is_withheld and all(question[name] == value for name, value in where.items())
+    ]
+
+
+def _of_kind(report: dict[str, Any], side: str, kind: str) -> str:
+    found = _scores(report, side, kind=kind)
+    return str(Interval.of(found)) if found else "-"
+
+
+def _of_level(report: dict[str, Any], side: str, level: int) -> str:
+    found = _scores(report, side, level=level)
+    return str(Interval.of(found)) if found else "-"
+
+
+def _summary(report: dict[str, Any], side: str) -> list[str]:
+    """Return the mean over all answers, the paired difference to the base, and the share of questions that were answered."""
+    scores, withheld, base = report["scores"][side], report["withheld"][side], report["scores"].get(BASE)
+    asked = [i for i, score in enumerate(scores) if score is not None]
+    given = [i for i in asked if not withheld[i]]
+    if not given:
+        return ["-", "-", f"0 of {len(asked)}"]
+    change = Interval.of([scores[i] - base[i] for i in given]) if base is not None and side != BASE else None
+    shown = "-" if change is None else f"{change}{' *' if change.is_clear else ''}"
+    return [str(Interval.of([scores[i] for i in given])), shown, f"{len(given)} of {len(asked)}"]
+
+
+def html(reports: Sequence[dict[str, Any]]) -> str:
+    """Return one self-contained page with the tables of all models, and every question with its answers."""
+    parts = [
+        f"<!DOCTYPE html><html lang=en><meta charset=utf-8><title>Right answers</title><style>{_STYLE}</style><h1>Right answers</h1>"
+    ]
+    for report in reports:
+        parts += [
+            f"<h2>{escape(report['model'])}</h2><p>{escape(machine.sentence(report['machine']))}</p>",
+            _overview(report),
+        ]
+        parts += [_details(report, number) for number in range(len(report["questions"]))]
+    return "\n".join(parts) + "\n"
+
+
+def _overview(report: dict[str, Any]) -> str:
+    head = "".join(f"<th>{escape(name)}" for name in ("side", *report["kinds"], "all", f"minus {BASE}", "answered", ""))
+    rows = []
+    for side in report["scores"]:
+        cells = [*(_of_kind(report, side, kind) for kind in report["kinds"]), *_summary(report, side)]
+        found = _scores(report, side)
+        width = 160 * sum(found) / len(found) if found else 0
+        shown = "".join(f"<td class=n>{escape(cell)}" for cell in cells)
+        rows.append(f'<tr><td>{escape(side)}{shown}<td><i class=bar style="width:{width:.0f}px"></i>')
+    return f"<div class=scroll><table><tr>{head}{''.join(rows)}</table></div>"
+
+
+def _details(report: dict[str, Any], number: int) -> str:
+    question = report["questions"][number]
+    rows = "".join(
+        f"<tr><td>{escape(side)}<td class=n>{100 * scores[number]:.0f}{' (withheld)' if report['withheld'][side][number] else ''}"
+        f"<td><code>{escape(report['texts'][side][number])}</code>"
+        for side, scores in report["scores"].items()
+        if scores[number] is not None
+    )
+    return (
+        f"<details><summary>{number + 1}. {question['kind']}, level {question['level']}</summary><pre>{escape(question['text'])}</pre>"
+        f"<p>Expected: <code>{escape(question['answer'])}</code></p><table>{rows}</table></details>"
+    )
