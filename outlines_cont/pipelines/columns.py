@@ -395,6 +395,9 @@ class RowFields(Protocol):
     def is_row(self, value: Any) -> bool:
         """Return whether a value that is no dict is a row by itself: a text, or an image."""
 
+    def is_array_of_image(self, name: str, value: Any) -> bool:
+        """Return whether a value of a dict is the array of one image, and no column."""
+
 
 def extracted(data: Any, known: RowFields, columns: RecordColumns, make: MakeOutcomes) -> Any:
     """Return the records of the rows `data` in a container of its kind.
@@ -411,7 +414,7 @@ def extracted(data: Any, known: RowFields, columns: RecordColumns, make: MakeOut
     library = type(data).__module__.partition(".")[0]
     if library in ("pandas", "polars") and hasattr(data, "to_frame"):  # one column of a frame
         data = data.to_frame(known.plain_field)
-    if isinstance(data, Mapping) and data and all(map(_is_column, data.values())):
+    if isinstance(data, Mapping) and data and all(_is_column(name, values, known) for name, values in data.items()):
         lists = {name: list(values) for name, values in data.items()}
         _check_lengths(lists)
         return checked(lists).columns(make(_rows_of(lists)))
@@ -442,9 +445,9 @@ def extracted(data: Any, known: RowFields, columns: RecordColumns, make: MakeOut
     )
 
 
-def _is_column(values: Any) -> bool:
+def _is_column(name: str, values: Any, known: RowFields) -> bool:
     is_listed = isinstance(values, Sequence) or hasattr(values, "__array__") or hasattr(values, "to_pylist")
-    return is_listed and not isinstance(values, str | bytes)
+    return is_listed and not isinstance(values, str | bytes) and not known.is_array_of_image(name, values)
 
 
 def _check_lengths(lists: Mapping[str, Sequence[Any]]) -> None:

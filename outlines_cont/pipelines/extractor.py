@@ -26,7 +26,7 @@ import torch
 import fsm
 from fsm import FSMError
 from outlines_cont import generate, samplers
-from outlines_cont.chat import Chat, with_ends
+from outlines_cont.chat import Chat, answering, with_ends
 from outlines_cont.checks import DEFAULT_MAX_TOKENS, MAX_SAMPLES, check, check_int, names_of, unknown_option
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.engine.job import Task
@@ -144,6 +144,12 @@ class _Span:
             return self.extractor.schema.dump(self.value())
         except Exception:
             return object()
+
+
+def _asked(chat: Chat, content: Any, *, thinks: bool) -> SequenceState:
+    """Return the state in which the reply to a message of the user begins."""
+    asked = chat.user(content)
+    return asked.state if thinks else answering(asked)
 
 
 def _outcome(span: _Span, *votes: _Span) -> Outcome:
@@ -264,8 +270,8 @@ class Extractor(NearNames):
             self.schema.json_schema,
             text_field=text_field,
             images=images,
-            chat=chat,
-            thinks=checked.thinking is not None,
+            ask=None if chat is None else partial(_asked, chat, thinks=checked.thinking is not None),
+            begun="" if chat is None else json.dumps(chat.messages, default=str),
             allow_missing=allow_missing,
         )
         shape = shape_of(self.schema, has_formats=options.get("formats", "assert") == "assert")

@@ -4,13 +4,11 @@ the images of a row in their places. Special tokens of the template are control 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from os import PathLike
 from typing import Any, Self, cast
 
-from outlines_cont.chat import Chat, answering
 from outlines_cont.errors import OptionError
 from outlines_cont.generation.prompt import Item
 from outlines_cont.interfaces import LanguageModel
@@ -30,6 +28,7 @@ from outlines_cont.state.seeing import image_row
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.state.tokens import Given, Tokens, start_ids
 
+Ask = Callable[[Any], SequenceState]
 _MARK = MARKS[0]
 _PLACES = SpecialNames({0: PLACEHOLDER})
 
@@ -42,8 +41,8 @@ class RowPrompts:
         model: the model that reads them.
         text_field: the field of a row with the message.
         images: the fields with images.
-        chat: the conversation that the message of a row continues; None for plain text.
-        thinks: whether the model thinks before each record.
+        ask: returns the state in which a record begins after the content of a message; None for plain text.
+        begun: a text that identifies the conversation before it.
         template: renders the fields of a row; None if `function` makes its prompt.
         function: returns the prompt of a row.
     """
@@ -51,8 +50,8 @@ class RowPrompts:
     model: LanguageModel
     text_field: str
     images: RowImages
-    chat: Chat | None
-    thinks: bool
+    ask: Ask | None
+    begun: str
     template: RowPrompt | None
     function: MakePrompt | None = None
 
@@ -65,8 +64,8 @@ class RowPrompts:
         *,
         text_field: str = "text",
         images: Any = None,
-        chat: Chat | None = None,
-        thinks: bool = False,
+        ask: Ask | None = None,
+        begun: str = "",
         allow_missing: Collection[str] | bool = (),
     ) -> Self:
         """Return the prompts of `Extractor(model, schema, prompt, ...)`; raise what makes its arguments unfit."""
@@ -76,15 +75,15 @@ class RowPrompts:
                     "expected `allow_missing` with a template, got it with a function, which tests the fields itself",
                     "allow_missing",
                 )
-            return cls(model, text_field, _checked(RowImages.of(images), model), chat, thinks, None, prompt)
+            return cls(model, text_field, _checked(RowImages.of(images), model), ask, begun, None, prompt)
         found = _checked(RowImages.of(images, allow_missing), model)
         if prompt is None or (isinstance(prompt, str) and not prompt):
-            prompt = default_source(is_chat=chat is not None, num_images=len(found.names))
+            prompt = default_source(is_chat=ask is not None, num_images=len(found.names))
         template = prompt if isinstance(prompt, PromptTemplate) else PromptTemplate(prompt)
         template.check_used(has_images=bool(found))
         found.check_places(template.source)
         row_prompt = RowPrompt(template, text_field, json_schema, allow_missing, found)
-        return cls(model, text_field, found, chat, thinks, row_prompt)
+        return cls(model, text_field, found, ask, begun, row_prompt)
 
     @property
     def source(self) -> str:
@@ -93,8 +92,9 @@ class RowPrompts:
         if made is not None:
             return f"{getattr(made, '__module__', '')}.{getattr(made, '__qualname__', repr(made))}"
         assert self.template is not None
-        begun = "" if self.chat is None else f"\0{json.dumps(self.chat.messages, default=str)}"
-        return self.template.template.source + begun
+        return (
+            f"{self.template.template.source}\0{self.begun}" if self.ask is not None else self.template.template.source
+        )
 
     @property
     def needed(self) -> list[str]:
@@ -110,6 +110,10 @@ class RowPrompts:
     def is_row(self, value: Any) -> bool:
         """Return whether a value that is no dict is a row by itself: a text, or an image."""
         return isinstance(value, str) or (self.plain_field in self.images.names and _is_image(value))
+
+    def is_array_of_image(self, name: str, value: Any) -> bool:
+        """Return whether a value of a dict is the array of one image, or an image of PIL, and no column."""
+        return name in self.images.names and (getattr(value, "ndim", 0) in (2, 3) or hasattr(value, "getexif"))
 
     def fields(self, row: Any) -> Mapping[str, Any]:
         """Return the fields of a row; raise `RowError` if it is neither a text nor a dict."""
@@ -131,18 +135,16 @@ class RowPrompts:
         assert self.template is not None
         if not self.images:
             # A message has no special tokens, so its values need no marks.
-            text = self.template.text(fields, dict if self.chat is not None else self._marked)
-            return self._encoded(text) if self.chat is None else self._asked(self.chat.user(text))
+            text = self.template.text(fields, dict if self.ask is not None else self._marked)
+            return self._encoded(text) if self.ask is None else self.ask(text)
         self.images.sources(fields)  # a row without an image fails for that
-        text = self.template.text(self.images.readable(fields), self._marked if self.chat is None else _with_places)
+        text = self.template.text(self.images.readable(fields), self._marked if self.ask is None else _with_places)
         texts, images = self.images.placed(text, fields)
-        if self.chat is None:
+        if self.ask is None:
             return self._seen([self._encoded_part(part, i) for i, part in enumerate(texts)], images)
-        content = [part.replace(_MARK, "") for part in texts]
-        parts = [content[0], *(item for pair in zip(images, content[1:], strict=True) for item in pair)]
-        return self._asked(
-            self.chat.user([part for part in parts if not isinstance(part, str) or part] if images else content[0])
-        )
+        first, *rest = (part.replace(_MARK, "") for part in texts)
+        parts = [first, *(item for pair in zip(images, rest, strict=True) for item in pair)]
+        return self.ask([part for part in parts if not isinstance(part, str) or part] if images else first)
 
     def _of_function(self, function: MakePrompt, fields: Mapping[str, Any]) -> Any:
         prompt = function(fields)
@@ -155,9 +157,6 @@ class RowPrompts:
             )
         texts, images = self.images.placed(prompt if isinstance(prompt, str) else prompt.text, fields)
         return self._seen(texts if isinstance(prompt, str) else [replace(prompt, text=part) for part in texts], images)
-
-    def _asked(self, chat: Chat) -> SequenceState:
-        return chat.state if self.thinks else answering(chat)
 
     def _seen(self, parts: list[Any], images: list[Any]) -> Item:
         """Return the state of texts with images between them, of which nothing is fed yet."""

@@ -118,12 +118,12 @@ def test_a_row_without_a_picture_fails_alone(files: list[Path], tmp_path: Path, 
 
 
 def test_what_a_value_writes_as_a_place_is_text() -> None:
-    made = extractor(prompt="{{ text }}: <image> of {{ text }}\n")
+    made = extractor(prompt="{{ text }}: <image> of {{ text }}")
     row = {"scan": picture(1), "text": "a <image> </s>"}
     (group,) = made.prompt(row).rows
     assert len(group[0].images) == 1
-    assert str(made.prompt(row)) == "a <image> </s>: <image> of a <image> </s>\n"
-    plain = image_model("llava").see("b: <image> of b\n", [picture(1)])
+    assert str(made.prompt(row)) == "a <image> </s>: <image> of a <image> </s>"
+    plain = image_model("llava").see("b: <image> of b", [picture(1)])
     assert made.prompt(row | {"text": "b"}) == plain
 
 
@@ -184,10 +184,10 @@ def test_files_have_rows_and_a_report_thumbnails(files: list[Path], tmp_path: Pa
     assert page.count('src="data:image/jpeg;base64,') >= 6
     assert "<none>" not in page
     files[5].write_bytes(png(9))
-    with pytest.raises(SetupError, match="changed|another|digest"):
-        pipelines.run([*files, tmp_path / "<none>.png"], extractor(), out, resume=True)
+    with pytest.raises(SetupError, match="line 6 of the input"):
+        pipelines.run([*files, tmp_path / "<none>.png"], extractor(), out, report=report, resume=True)
     files[5].write_bytes(png(5))
-    assert pipelines.run([*files, tmp_path / "<none>.png"], extractor(), out, resume=True).skipped == 7
+    assert pipelines.run([*files, tmp_path / "<none>.png"], extractor(), out, report=report, resume=True).skipped == 7
 
 
 def test_parquet_has_bytes_and_the_output_paths_alone(tmp_path: Path, wanted: list[Any]) -> None:

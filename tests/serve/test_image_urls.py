@@ -84,7 +84,7 @@ def test_a_named_host_is_fetched_from() -> None:
         ("http://images.example.evil.example/a", "none of those"),
         ("http://images.example@evil.example/a", "user"),
         ("http://u:p@images.example/a", "user"),
-        ("http://images.example\\@evil.example/a", "none of those"),
+        ("http://images.example\\@evil.example/a", "user"),
         ("ftp://images.example/a", "only http and https"),
         ("file:///etc/hostname", "only http and https"),
         ("http:///a", "only http and https"),
