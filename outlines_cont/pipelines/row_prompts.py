@@ -143,8 +143,10 @@ class RowPrompts:
         if self.ask is None:
             return self._seen([self._encoded_part(part, i) for i, part in enumerate(texts)], images)
         first, *rest = (part.replace(_MARK, "") for part in texts)
-        parts = [first, *(item for pair in zip(images, rest, strict=True) for item in pair)]
-        return self.ask([part for part in parts if not isinstance(part, str) or part] if images else first)
+        parts: list[Any] = [first]
+        for image, text in zip(images, rest, strict=True):
+            parts += [{"type": "image", "image": image}, text]
+        return self.ask([part for part in parts if part] if images else first)
 
     def _of_function(self, function: MakePrompt, fields: Mapping[str, Any]) -> Any:
         prompt = function(fields)

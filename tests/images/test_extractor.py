@@ -144,13 +144,13 @@ def test_a_sampled_record_depends_on_its_image_and_not_on_other_rows() -> None:
     assert len(seeds) == 2 * len(rows)
 
 
-def test_a_chat_asks_about_the_image() -> None:
+def test_a_chat_asks_about_the_image(files: list[Path]) -> None:
     made = extractor(chat=chat_of("llava", rng=0).system("Read."))
     chat = chat_of("llava", rng=0).system("Read.")
     told = f"Read the image, and answer with a JSON object that fits this schema: {made.schema.json_schema}"
-    for seed in (1, 2):
+    for seed, source in ((1, picture(1)), (2, str(files[2])), (3, {"bytes": png(3), "path": None})):
         reply = chat.user([picture(seed), told]).assistant(generate.json(image_model("llava"), SCHEMA), max_tokens=60)
-        assert read([made({"scan": picture(seed)})]) == [reply.value]
+        assert read([made({"scan": source})]) == [reply.value]
     typed = extractor(chat=Chat(image_model("llava"), template=chat.template), prompt="<image>{{ text }}")
     assert str(typed.prompt({"scan": picture(1), "text": "is <image> a place?"})).count("<image>") == 2
 
