@@ -68,7 +68,7 @@ class RowImages:
             raise RowError(f"expected an image in the field {name!r}, got a row with {listed(fields) or 'no fields'}")
         value = fields.get(name)
         is_array = getattr(getattr(value, "dtype", None), "kind", "") == "O"  # of pandas, for a list
-        items = list(value) if isinstance(value, list | tuple) or is_array else [value]  # type: ignore[call-overload]
+        items = list(value) if isinstance(value, list | tuple) or is_array else [value]
         found = [one for one in (_source(item, name) for item in items) if one is not None]
         if len(found) < len(items) or not items:
             if name in self.optional:

@@ -16,7 +16,6 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from ipaddress import ip_address, ip_network
-from typing import Any
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from outlines_cont.errors import OptionError, shortened
@@ -27,6 +26,7 @@ _PORTS = {"http": 80, "https": 443}
 _INSIDE = [*map(ip_network, ("::ffff:0:0/96", "64:ff9b::/96", "2001::/32", "2002::/16"))]
 _MOST_REDIRECTS = 3
 _CHUNK = 1 << 16
+_MAX_DIGITS = 19  # of a length
 
 
 class ImageHosts:
@@ -66,15 +66,15 @@ class ImageHosts:
         end = time.monotonic() + seconds
         for _ in range(_MOST_REDIRECTS + 1):
             parts, host, port = self.check(url)
-            found = _Exchange(self._connected(url, host, port, end), parts, host, port, end)
+            connection = self._connected(url, host, port, end)
             try:
-                target, data = found.run(max_bytes)
+                target, data = _Exchange(connection, parts, host, end).run(max_bytes)
             except (OSError, http.client.HTTPException, ValueError) as error:
                 why = str(error) if isinstance(error, _Unfit) else f"{type(error).__name__}: {error}"
                 why = f"it was not there within {seconds:g} s" if time.monotonic() >= end else why
                 raise _refused(url, why) from error
             finally:
-                found.close()
+                connection.close()
             if target is None:
                 return data
             url = urljoin(url, target)
@@ -108,38 +108,45 @@ class _Unfit(ValueError):
 class _Exchange:
     """One request on a connection, which is closed at a point in time, however slowly the other side writes."""
 
-    def __init__(self, connection: socket.socket, parts: SplitResult, host: str, port: int, end: float) -> None:
-        self._parts, self._host, self._end = parts, host, end
-        self._socket: Any = connection
-        if parts.scheme == "https":
+    def __init__(self, connection: socket.socket, parts: SplitResult, host: str, end: float) -> None:
+        self._socket, self._parts, self._host, self._end = connection, parts, host, end
+
+    def run(self, max_bytes: int) -> tuple[str | None, bytes]:
+        """Return where it is redirected to, or None and its bytes."""
+        if self._parts.scheme == "https":
             context = ssl.create_default_context()
-            self._socket = context.wrap_socket(connection, server_hostname=host, do_handshake_on_connect=False)
-        self._client = http.client.HTTPConnection(host, port)
-        self._client.default_port = _PORTS[parts.scheme]  # which the header `Host` leaves out
-        self._client.sock = self._socket
-        self._timer = threading.Timer(max(end - time.monotonic(), 0), self._cut)
-        self._timer.daemon = True
-        self._timer.start()
+            self._socket = context.wrap_socket(self._socket, server_hostname=self._host, do_handshake_on_connect=False)
+        timer = threading.Timer(max(self._end - time.monotonic(), 0), self._cut)
+        timer.daemon = True
+        timer.start()
+        try:
+            if isinstance(self._socket, ssl.SSLSocket):
+                self._socket.do_handshake()
+            return self._asked(max_bytes)
+        finally:
+            timer.cancel()
+            self._socket.close()
 
     def _cut(self) -> None:
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
 
-    def run(self, max_bytes: int) -> tuple[str | None, bytes]:
-        """Return where it is redirected to, or None and its bytes."""
-        if isinstance(self._socket, ssl.SSLSocket):
-            self._socket.do_handshake()
-        path = self._parts.path or "/"
+    def _asked(self, max_bytes: int) -> tuple[str | None, bytes]:
+        default = _PORTS[self._parts.scheme]
+        client = http.client.HTTPConnection(self._host, default if self._parts.port is None else self._parts.port)
+        client.default_port = default  # which the header `Host` leaves out
+        client.sock = self._socket
+        path, query = self._parts.path or "/", self._parts.query
         headers = {"Accept": "image/*", "Accept-Encoding": "identity", "User-Agent": "outlines-cont"}
-        self._client.request("GET", f"{path}?{self._parts.query}" if self._parts.query else path, headers=headers)
-        with self._client.getresponse() as reply:
+        client.request("GET", f"{path}?{query}" if query else path, headers=headers)
+        with client.getresponse() as reply:
             location = reply.getheader("Location")
             if reply.status in (301, 302, 303, 307, 308) and location:
                 return location, b""
             if reply.status != 200:
                 raise _Unfit(f"it has the status {reply.status}")
             length = reply.getheader("Content-Length", "")
-            if length.isdecimal() and len(length) < 19 and int(length) > max_bytes:
+            if length.isdecimal() and len(length) < _MAX_DIGITS and int(length) > max_bytes:
                 raise _Unfit(f"it has {length} bytes, and at most {max_bytes:,} are read (`--max-image-bytes`)")
             return None, self._read(reply, max_bytes)
 
@@ -153,20 +160,17 @@ class _Exchange:
             raise ConnectionError("it ended before its last byte")
         return bytes(data)
 
-    def close(self) -> None:
-        """Close the connection."""
-        self._timer.cancel()
-        self._client.close()
-
 
 def _named(name: str) -> tuple[str, int | None]:
     """Return the host of `HOST` or `HOST:PORT`, and its port, None for that of the scheme."""
+    host, port, is_host = "", None, False
     try:
         parts = urlsplit(f"//{f'[{name}]' if name.count(':') > 1 and '[' not in name else name}")
         host, port = (parts.hostname or "").rstrip("."), parts.port
+        is_host = bool(host) and "*" not in host and not (parts.path or parts.query or parts.username is not None)
     except ValueError:
-        host, port, parts = "", None, None
-    if not host or parts is None or parts.path or parts.query or parts.username is not None or "*" in host:
+        pass
+    if not is_host:
         raise OptionError(
             f"expected a host as `--allow-image-urls`, such as 'images.example' or '10.0.0.7:8080', got {name!r}",
             "image_hosts",

@@ -184,6 +184,11 @@ def test_what_answers_badly_is_an_error_of_the_request(reply: bytes, message: st
         fetch(found)
 
 
+def test_https_needs_a_peer_that_speaks_it() -> None:
+    with peer(ok(b"abc")) as found, pytest.raises(APIError, match="SSL"):
+        ImageHosts([f"{LOCAL}:{found.port}"]).fetch(f"https://{LOCAL}:{found.port}/a.png", 100, 60.0)
+
+
 @pytest.mark.parametrize("parts", [[ok(b"", b"Content-Length: 100\r\n"), *[b"x"] * 100], [b"HTTP/1.1 200 OK\r\n", *[b"X"] * 100]])
 def test_a_host_that_drips_is_cut_in_time(parts: list[bytes]) -> None:
     with peer(*parts, pause=0.05) as found, pytest.raises(APIError, match="not there within 0.3 s|does not answer"):
