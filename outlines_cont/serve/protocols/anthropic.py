@@ -119,7 +119,14 @@ class URLSource(_Part):
     """An image by http."""
 
     type: Literal["url"]
-    url: str = Field(pattern=r"(?i)^https?:")
+    url: str
+
+    @field_validator("url")
+    @classmethod
+    def _is_http(cls, url: str) -> str:
+        if url.partition(":")[0].lower() not in ("http", "https"):
+            raise ValueError(f"expected a URL of http or https, got {url[:100]!r}. Send other images as 'base64'.")
+        return url
 
     @property
     def image_url(self) -> str:
