@@ -66,7 +66,7 @@ class RowImages:
     def _of_field(self, name: str, fields: Mapping[str, Any]) -> list[Any]:
         if name not in fields and name not in self.optional:
             raise RowError(f"expected an image in the field {name!r}, got a row with {listed(fields) or 'no fields'}")
-        value = fields.get(name)
+        value: Any = fields.get(name)
         is_array = getattr(getattr(value, "dtype", None), "kind", "") == "O"  # of pandas, for a list
         items = list(value) if isinstance(value, list | tuple) or is_array else [value]
         found = [one for one in (_source(item, name) for item in items) if one is not None]
