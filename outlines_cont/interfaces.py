@@ -90,6 +90,7 @@ class ImagePixels(Protocol):
 
     Attributes:
         digest: 32 hexadecimal digits that tell the image from others.
+        picture: a small picture of it, as a `data:` URL of a JPEG; empty if it is not known.
         inputs: the tensors that a network takes for it; None once they were dropped.
     """
 
@@ -97,6 +98,8 @@ class ImagePixels(Protocol):
     def digest(self) -> str: ...
     @property
     def inputs(self) -> Mapping[str, torch.Tensor] | None: ...
+    @property
+    def picture(self) -> str: ...
 
 
 class LanguageModel(Protocol):

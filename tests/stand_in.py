@@ -42,7 +42,7 @@ class StandIn:
 
 def extraction(answer: Answer, stdout: io.BytesIO, stdin: bytes = b"", **options: Any) -> Iterator[Tally]:
     """Check the options of the command, and return its run, whose model is a function."""
-    given = ExtractOptions(**options)
+    given = ExtractOptions(**{**options, "input": [str(options["input"])]})
     job, schema, template = prepared(given, io.BytesIO(stdin), stdout)
     return job.run(lambda: StandIn(answer, given, schema, template))
 

@@ -164,6 +164,7 @@ def _serve(options: ServeOptions) -> None:
         api_key=os.environ.get("OUTLINES_CONT_API_KEY"),
         allow_hosts=options.allow_host or (),
         cors_origins=options.cors_origin or (),
+        image_hosts=options.allow_image_urls or (),
     )
 
 

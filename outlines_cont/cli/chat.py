@@ -32,6 +32,7 @@ HELP = """\
 /back [N]      take back your last message, or the last N, with what came after
 /system TEXT   start again, with a system message
 /save FILE     write the conversation, with its keys and values; /load FILE reads it
+/image FILE    your next message begins with this image
 /show          the whole conversation
 /help          this
 /quit          leave; so does the end of the input
@@ -50,7 +51,10 @@ def talk(options: ChatOptions) -> None:
     begun = begun_chat(model, options.template, options.system, options.seed)
     if sys.stdin.isatty():
         typer.echo("Type a message, or /help.")
-    ChatSession(begun, sampler, options.max_tokens, sys.stdout).run(terminal_lines())
+    session = ChatSession(begun, sampler, options.max_tokens, sys.stdout)
+    for image in options.image or ():
+        session.add_image(str(image))
+    session.run(terminal_lines())
 
 
 class ChatSession:
@@ -62,6 +66,7 @@ class ChatSession:
         self._at = 0
         self._sampler = sampler
         self._max_tokens = max_tokens
+        self._images: list[Any] = []  # of the next message
         self._out = out
         self._writer: Generator = generate.text(chat.model, sampler=sampler)
         self._commands: dict[str, Callable[[str], None]] = {
@@ -71,6 +76,7 @@ class ChatSession:
             "system": self._system,
             "save": self._save,
             "load": self._load,
+            "image": self._image,
             "show": lambda rest: self._say(str(self.chat) or "nothing was said yet"),
             "help": lambda rest: self._say(HELP),
         }
@@ -96,7 +102,8 @@ class ChatSession:
         if not text:
             return
         if not text.startswith("/"):
-            self._reply(self.chat.user(text))
+            self._reply(self.chat.user([*self._images, text] if self._images else text))
+            self._images.clear()
         elif name in self._commands:
             self._commands[name](rest.strip())
         else:
@@ -163,6 +170,15 @@ class ChatSession:
             raise SetupError(f"expected a file after /load that /save has written, but there is none at {name!r}")
         self._chats[self._at] = Chat.load(name, self.chat.model, template=self.chat.template)
         self._say(f"{len(self.chat)} messages.")
+
+    def _image(self, name: str) -> None:
+        _check_given(name, "a file after /image")
+        self.add_image(name)
+        self._say(f"{name} is part of your next message.")
+
+    def add_image(self, name: str) -> None:
+        """Let the next message begin with an image; `ImageError` if it cannot be read, `UnsupportedModel` if the model takes none."""
+        self._images.append({"type": "image", "image": self.chat.model.read_image(name)})
 
     def _say(self, text: str) -> None:
         self._out.write(_visible(text) + "\n")

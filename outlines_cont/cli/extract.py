@@ -25,11 +25,13 @@ from outlines_cont.errors import NoChatTemplate
 from outlines_cont.pipelines.calibration import Calibration
 from outlines_cont.pipelines.columns import shape_of
 from outlines_cont.pipelines.extraction import Extraction
+from outlines_cont.pipelines.image_files import ImageFiles
 from outlines_cont.pipelines.outcome import Outcomes, SetupError
-from outlines_cont.pipelines.prompt_template import CHAT_SOURCE, DEFAULT_SOURCE, PromptTemplate, RowPrompt
+from outlines_cont.pipelines.prompt_template import PromptTemplate, RowPrompt, default_source
 from outlines_cont.pipelines.ray_workers import WorkerOptions
 from outlines_cont.pipelines.reading import RowSource
 from outlines_cont.pipelines.record_schema import RecordSchema, load_schema
+from outlines_cont.pipelines.row_images import RowImages
 
 # The options that a record depends on, beside model, schema, template and calibration, and the attributes that have them.
 _DECIDING = {
@@ -86,7 +88,10 @@ def prepared(
 ) -> tuple[Extraction, RecordSchema, PromptTemplate]:
     """Return the extraction of the options, with the schema and the template; wrong options raise before the output is touched."""
     _check_options(options)
+    images = RowImages.of(options.image_names, options.missing)
     template, schema = _template(options), load_schema(options.schema)
+    template.check_used(has_images=bool(images))
+    images.check_places(template.source)
     calibration = None if options.calibration is None else Calibration.load(options.calibration)
     model = options.model or f"bundled {__version__}"
     workers = WorkerOptions(
@@ -101,15 +106,16 @@ def prepared(
         "model": model,
         "calibration": calibration,
         **{name: getattr(options, attribute) for name, attribute in _DECIDING.items()},
+        **({"images": images.names} if images else {}),
     }
     extraction = Extraction(
-        source=RowSource(options.input, options.input_format, options.text_field, stdin),
+        source=_source(options, images, stdin),
         output=stdout if options.output is None else options.output,
         settings=[*named.values()],
         named=named,
-        title=f"{Path(options.input).name} → {Path(options.schema).name}",
+        title=f"{'images' if options.has_image_files else Path(options.input[0]).name} → {Path(options.schema).name}",
         text_field=options.text_field,
-        needed=RowPrompt(template, options.text_field, "", options.missing).needed,
+        needed=RowPrompt(template, options.text_field, "", options.missing, images).needed,
         keep_text=options.keep_text,
         details=options.has_details,
         calibration=calibration,
@@ -119,18 +125,26 @@ def prepared(
         report=options.report,
         save_calibration=options.save_calibration,
         gold=options.gold,
+        images=images,
         workers=workers if options.has_workers else None,
     )
     return extraction, schema, template
 
 
+def _source(options: ExtractOptions, images: RowImages, stdin: BinaryIO) -> RowSource | ImageFiles:
+    if not options.has_image_files:
+        return RowSource(options.input[0], options.input_format, options.text_field, stdin, images.names)
+    if len(images.names) != 1:
+        raise SetupError(f"expected one --images NAME with image files, whose path it is, got {len(images.names)}")
+    return ImageFiles(options.input, images.names[0])
+
+
 def _template(options: ExtractOptions) -> PromptTemplate:
     if options.prompt is not None:
         return PromptTemplate.from_file(options.prompt)
-    if not options.chat:
-        return PromptTemplate(DEFAULT_SOURCE)
-    # The bundled model was trained on messages without instructions.
-    return PromptTemplate(CHAT_SOURCE if options.model is not None else "{{ text }}")
+    if options.chat and options.model is None:
+        return PromptTemplate("{{ text }}")  # the bundled model was trained on messages without instructions
+    return PromptTemplate(default_source(is_chat=options.chat, num_images=len(options.image_names or ())))
 
 
 def _check_options(options: ExtractOptions) -> None:
@@ -150,6 +164,11 @@ def _check_options(options: ExtractOptions) -> None:
         raise SetupError(
             f"the model {model!r} cannot be loaded: there is no such folder. Give a hub id, or a folder with config, weights and "
             "tokenizer."
+        )
+    if options.image_names is not None and options.model is None:
+        raise SetupError(
+            "expected --model with images, a model that takes them, as the bundled one reads texts alone. Such as --model "
+            "Qwen/Qwen3-VL-4B-Instruct."
         )
     check_picture(options.report, "report", ".html", ".htm")
     parse_sampler(options.sampler)
@@ -201,6 +220,7 @@ def _load_extractor(options: ExtractOptions, schema: RecordSchema, template: Pro
         template,
         allow_missing=options.missing,
         text_field=options.text_field,
+        images=options.image_names,
         max_tokens=options.most_tokens,
         sampler=sampler,
         seed=options.seed,

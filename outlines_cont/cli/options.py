@@ -13,6 +13,7 @@ from typer import Argument, Option
 
 from outlines_cont.checks import DEFAULT_MAX_TOKENS, MAX_SAMPLES
 from outlines_cont.cli.model_names import models_by_name
+from outlines_cont.pipelines.image_files import is_image_file
 from outlines_cont.pipelines.outcome import InputFormat
 
 app = typer.Typer(
@@ -82,7 +83,7 @@ class DemoOptions:
 )
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractOptions:
-    """Extract a record from every message of INPUT.
+    """Extract a record from every message of INPUT, or from every image.
 
     One JSON object per row is written, in the order of the input: the fields of the row but the text, `_line` and `_digest` (the
     line of INPUT, and a digest of it and of the options, by which --resume recognises it), and `record`, which conforms to the
@@ -92,10 +93,10 @@ class ExtractOptions:
     """
 
     # fmt: off
-    input: Annotated[str, Argument(metavar="INPUT",
+    input: Annotated[list[str], Argument(metavar="INPUT...",
         help="Messages: a .jsonl file (a `text` field per line, the rest is carried over), a .csv or .parquet table (with a `text` "
         "column), a .txt file (a message per line), or - for the standard input (JSON lines if the first line is a JSON object, else "
-        "text).")]
+        "text). Or image files, each of which is a row.")]
     schema: Annotated[str, Option("--schema", "-s", metavar="FILE.json|module:Class",
         help="The schema of a record: a JSON Schema file, or a pydantic model (module:Class, looked up in the current directory first, or "
         "FILE.py:Class).")]
@@ -104,6 +105,9 @@ class ExtractOptions:
         show_default=r'"Message: {{ text }}\nRecord: "; with --chat a request for a JSON object, with the schema',
         help="A Jinja template of the prompt. It may use {{ text }}, any other field of the row, {{ row }} (all fields) and {{ schema }} "
         "(the JSON Schema).")] = None
+    images: Annotated[list[str] | None, Option(metavar="NAME", show_default="none; of image files their path, `image`",
+        help="A field of a row with an image: a path, or in Parquet the bytes. <image> in the template stands for it. May be "
+        "repeated.")] = None
     allow_missing: Annotated[list[str] | None, Option(metavar="NAME",
         help="A field that may be missing, null or blank in a row, as the template tests it; * for all. May be repeated.")] = None
     chat: Annotated[bool, Option("--chat",
@@ -160,6 +164,16 @@ class ExtractOptions:
         """The fields that may be missing, as `Extractor` takes them."""
         names = sorted(self.allow_missing or [])
         return True if "*" in names else names
+
+    @property
+    def image_names(self) -> list[str] | None:
+        """The fields with images, as `Extractor` takes them."""
+        return self.images or (["image"] if self.has_image_files else None)
+
+    @property
+    def has_image_files(self) -> bool:
+        """Whether the rows are image files."""
+        return len(self.input) > 1 or any(map(is_image_file, self.input))
 
     @property
     def has_reports(self) -> bool:
@@ -263,6 +277,8 @@ class ChatOptions:
     model: Annotated[str | None, Argument(metavar="MODEL", show_default="the bundled one", help="A chat model.")] = None
     system: System = None
     template: Annotated[Path | None, Option(metavar="FILE.jinja", show_default="the tokenizer's template", help="A chat template.")] = None
+    image: Annotated[list[Path] | None, Option(metavar="FILE", show_default="none",
+        help="An image of the first message, for a model that takes images. May be repeated.")] = None
     max_tokens: Annotated[int, Option(min=1, metavar="N", help="The most tokens of a reply.")] = 512
     sampler: Sampler = "greedy"
     seed: Seed = 0
@@ -355,6 +371,13 @@ class ServeOptions:
     max_tools: Annotated[int, Option(min=1, metavar="N", help="The most tools of a request.")] = 256
     max_phrases: Annotated[int, Option(min=1, metavar="N", help="The most texts of `ban`, and of `stop`.")] = 1_024
     max_phrase_characters: Annotated[int, Option(min=1, metavar="N", help="The most characters of these.")] = 65_536
+    allow_image_urls: Annotated[list[str] | None, Option(metavar="HOST[:PORT]", show_default="none, and nothing is fetched",
+        help="A host from which images of requests are fetched by http or https; a private address is refused unless it is named itself. "
+        "May be given several times.")] = None
+    max_images: Annotated[int, Option(min=0, metavar="N", help="The most images of a request.")] = 16
+    max_image_bytes: Annotated[int, Option(min=1, metavar="N", help="The most bytes of an image, as a file.")] = 16_000_000
+    max_image_pixels: Annotated[int, Option(min=1, metavar="N", help="The most pixels of an image: width times height.")] = 16_000_000
+    max_image_seconds: Annotated[float, Option(min=0.001, metavar="S", help="How long the images of a request are fetched.")] = 10.0
     cache_bytes: Annotated[int | None, Option(min=1, metavar="N", show_default="an eighth of the memory, 8 GiB at most",
         help="The most bytes of what is kept for later requests: prefixes, states, constraints and masks.")] = None
     prefix_cache_bytes: Annotated[int | None, Option(min=0, metavar="N", show_default="half of --cache-bytes",

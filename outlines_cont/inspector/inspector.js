@@ -157,6 +157,8 @@ function tokenSpan(token, index) {
   const span = plainSpan.cloneNode();  // there may be thousands
   span.id = `t${index}`;
   span.textContent = token[TEXT] === "" ? "·" : token[TEXT].replaceAll("\n", "↵\n");
+  const { picture } = token[MORE];
+  if (picture?.startsWith("data:image/jpeg;base64,")) span.replaceChildren(el("img", { src: picture, alt: token[TEXT] }));
   return span;
 }
 

@@ -35,7 +35,7 @@ def page(data: Mapping[str, Any], *, title: str = "State", is_live: bool = False
     server = "'self'" if is_live else "'none'"
     policy = (
         f"default-src 'none'; style-src {_digest(parts['css'])}; script-src {_digest(parts['js'])}; "
-        f"connect-src {server}; base-uri 'none'; form-action 'none'"
+        f"img-src data:; connect-src {server}; base-uri 'none'; form-action 'none'"
     )
     values = {"title": escape(title), "policy": policy, "data": embedded(data), **parts}
     before, *rest = _asset("inspector.html").split("{{")

@@ -22,13 +22,15 @@ class Pixels:
     Attributes:
         digest: 32 hexadecimal digits: a SHA-256, shortened, of the tensors and of the ids that stand for them.
         inputs: the tensors, on the CPU; None once they were dropped.
+        picture: a small picture for people, as a `data:` URL of a JPEG; empty if it is not known, as of an image from a file of a state.
     """
 
-    __slots__ = ("__weakref__", "digest", "inputs")
+    __slots__ = ("__weakref__", "digest", "inputs", "picture")
 
-    def __init__(self, digest: str, inputs: Mapping[str, torch.Tensor] | None) -> None:
+    def __init__(self, digest: str, inputs: Mapping[str, torch.Tensor] | None, picture: str = "") -> None:
         self.digest = digest
         self.inputs = inputs
+        self.picture = picture
 
     @property
     def nbytes(self) -> int:
@@ -101,14 +103,15 @@ class PixelStore:
         """Return how many images have their pixels."""
         return sum(pixels.inputs is not None for pixels in list(self._held.values()))
 
-    def put(self, digest: str, inputs: Mapping[str, torch.Tensor]) -> Pixels:
+    def put(self, digest: str, inputs: Mapping[str, torch.Tensor], picture: str = "") -> Pixels:
         """Return the pixels with a digest: those that are known, which get their tensors back if these were dropped, or new ones."""
         with self._lock:
             pixels = self._held.get(digest)
             if pixels is None:
-                pixels = self._held[digest] = Pixels(digest, inputs)
+                pixels = self._held[digest] = Pixels(digest, inputs, picture)
             elif pixels.inputs is None:
                 pixels.inputs = inputs
+            pixels.picture = pixels.picture or picture
             self._touch(digest)
             self._drop_oldest(but=digest)
             return pixels

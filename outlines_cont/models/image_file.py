@@ -1,6 +1,7 @@
 """`open_image`: an image of PIL, a path, the bytes of a file, an array or a `data:` URL as an RGB image of PIL, turned as its file says,
 on white where it is transparent; of an animation the first frame. Limits of bytes and pixels are checked before anything is decoded, as a
 small file may have billions of pixels. Nothing is fetched from the network. Needs pillow, which is imported when the first image is opened.
+`thumbnail`: a small picture of an image, for pages.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from urllib.parse import unquote_to_bytes
 
 from outlines_cont.checks import check_limits
 from outlines_cont.errors import ImageError, shortened
+
+_SIDE = 96  # pixels of the longer side of a thumbnail
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,14 @@ def open_image(source: Any, limits: ImageLimits = LIMITS) -> Any:
         raise ImageError(
             f"expected the file of an image that PIL reads, such as PNG or JPEG, got {len(data)} bytes ({_shown(source)}): {error}"
         ) from error
+
+
+def thumbnail(image: Any) -> str:
+    """Return an image of PIL in RGB as a `data:` URL of a JPEG of at most 96 x 96 pixels: some 2 kB. Cost: about 1 ms."""
+    ratio, file = min(_SIDE / max(image.size), 1), io.BytesIO()
+    small = image.resize([max(round(side * ratio), 1) for side in image.size], reducing_gap=2.0)
+    small.save(file, format="JPEG", quality=70)
+    return f"data:image/jpeg;base64,{base64.b64encode(file.getvalue()).decode()}"
 
 
 def _upright(image: Any) -> Any:

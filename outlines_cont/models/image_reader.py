@@ -20,7 +20,7 @@ from torch.nn import functional
 from outlines_cont.errors import UnsupportedModel
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.kv.pixel_store import PixelStore, ReadImage, digest_of
-from outlines_cont.models.image_file import open_image
+from outlines_cont.models.image_file import open_image, thumbnail
 
 _MARK = "outlinesmark"
 # What the forward of a network takes beside the tensors of images.
@@ -100,13 +100,13 @@ class ImageReader:
             for name, value in made.items()
             if name in self._takes and isinstance(value, torch.Tensor) and name not in _TYPES
         }
-        return self.of_tensors(ids, inputs)
+        return self.of_tensors(ids, inputs, thumbnail(image))
 
-    def of_tensors(self, token_ids: Sequence[int], inputs: Mapping[str, torch.Tensor]) -> ReadImage:
-        """Return the image of some ids and tensors."""
+    def of_tensors(self, token_ids: Sequence[int], inputs: Mapping[str, torch.Tensor], picture: str = "") -> ReadImage:
+        """Return the image of some ids and tensors; `picture` is a small one for people."""
         kept = {name: tensor.detach().cpu().contiguous() for name, tensor in inputs.items()}
         _, shift = self.positions(token_ids, kept)
-        return ReadImage(tuple(token_ids), self.pixels.put(digest_of(token_ids, kept), kept), shift)
+        return ReadImage(tuple(token_ids), self.pixels.put(digest_of(token_ids, kept), kept, picture), shift)
 
     def types(self, token_ids: Sequence[int]) -> dict[str, torch.Tensor]:
         """Return what the network takes for each token of (1, N) ids: 1 for those of the image, else 0."""

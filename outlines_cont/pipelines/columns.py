@@ -381,7 +381,25 @@ _ADVICE = " Name the column of the message with `text_field=`; `allow_missing=` 
 _BATCH = 256
 
 
-def extracted(data: Any, text_field: str, needed: Sequence[str], columns: RecordColumns, make: MakeOutcomes) -> Any:
+class RowFields(Protocol):
+    """What `extracted` knows of the rows of an extractor; implemented by `row_prompts.RowPrompts`."""
+
+    @property
+    def plain_field(self) -> str:
+        """The field of a row that is no dict."""
+
+    @property
+    def needed(self) -> Sequence[str]:
+        """The fields that each row must have."""
+
+    def is_row(self, value: Any) -> bool:
+        """Return whether a value that is no dict is a row by itself: a text, or an image."""
+
+    def is_array_of_image(self, name: str, value: Any) -> bool:
+        """Return whether a value of a dict is the array of one image, and no column."""
+
+
+def extracted(data: Any, known: RowFields, columns: RecordColumns, make: MakeOutcomes) -> Any:
     """Return the records of the rows `data` in a container of its kind.
 
     Raises:
@@ -390,24 +408,24 @@ def extracted(data: Any, text_field: str, needed: Sequence[str], columns: Record
     """
 
     def checked(names: Collection[str]) -> RecordColumns:
-        check_columns(names, needed, _ADVICE)
+        check_columns(names, known.needed, _ADVICE)
         return columns.with_taken(names)
 
     library = type(data).__module__.partition(".")[0]
     if library in ("pandas", "polars") and hasattr(data, "to_frame"):  # one column of a frame
-        data = data.to_frame(text_field)
-    if isinstance(data, Mapping) and data and all(map(_is_column, data.values())):
+        data = data.to_frame(known.plain_field)
+    if isinstance(data, Mapping) and data and all(_is_column(name, values, known) for name, values in data.items()):
         lists = {name: list(values) for name, values in data.items()}
         _check_lengths(lists)
         return checked(lists).columns(make(_rows_of(lists)))
-    if isinstance(data, str | Mapping):
-        taken = () if isinstance(data, str) else data
+    if isinstance(data, Mapping) or known.is_row(data):
+        taken = data if isinstance(data, Mapping) else ()
         return next(columns.with_taken(taken).rows(make([data])))
     if isinstance(data, list | tuple):
-        rows = [{text_field: row} if isinstance(row, str) else row for row in data]
+        rows = [{known.plain_field: row} if known.is_row(row) else row for row in data]
         fields = [row for row in rows if isinstance(row, Mapping)]
         if fields:
-            check_columns(dict.fromkeys(name for row in fields for name in row), needed, _ADVICE)
+            check_columns(dict.fromkeys(name for row in fields for name in row), known.needed, _ADVICE)
         return list(columns.rows(make(rows)))
     if library == "pandas" and hasattr(data, "iloc"):
         return _of_pandas(data, checked([*map(str, data.columns)]), make)
@@ -427,9 +445,9 @@ def extracted(data: Any, text_field: str, needed: Sequence[str], columns: Record
     )
 
 
-def _is_column(values: Any) -> bool:
+def _is_column(name: str, values: Any, known: RowFields) -> bool:
     is_listed = isinstance(values, Sequence) or hasattr(values, "__array__") or hasattr(values, "to_pylist")
-    return is_listed and not isinstance(values, str | bytes)
+    return is_listed and not isinstance(values, str | bytes) and not known.is_array_of_image(name, values)
 
 
 def _check_lengths(lists: Mapping[str, Sequence[Any]]) -> None:

@@ -18,6 +18,7 @@ from typing import Any, BinaryIO
 from outlines_cont.generation.tasks.progress import Progress
 from outlines_cont.pipelines.calibration import Calibration
 from outlines_cont.pipelines.columns import Shape
+from outlines_cont.pipelines.image_files import ImageFiles
 from outlines_cont.pipelines.outcome import (
     Failure,
     InputError,
@@ -49,6 +50,7 @@ from outlines_cont.pipelines.output import (
 from outlines_cont.pipelines.ray_workers import RayWorkers, WorkerOptions, check_ray
 from outlines_cont.pipelines.reading import RowSource, pyarrow
 from outlines_cont.pipelines.report import Report, write_page
+from outlines_cont.pipelines.row_images import RowImages
 
 _MESSAGE = " Name the column of the message with --text-field; --allow-missing is for those that the template tests."
 _GOLD = " Name the column of the right records with --gold, or `gold=`."
@@ -111,6 +113,7 @@ class Extraction:
         report: a page to write after the last row, with its `title`.
         save_calibration: a file for the calibration that is learned from the rows.
         gold: the field of a row with the right record, or None; a table must have it.
+        images: the fields of a row with images: the output has their paths, and the report thumbnails.
         workers: the other processes in which the model runs, if there are any.
         tally: the progress.
 
@@ -119,7 +122,7 @@ class Extraction:
             that is needed; Ray or pyarrow is needed and not installed.
     """
 
-    source: RowSource
+    source: RowSource | ImageFiles
     output: Path | BinaryIO
     settings: Any
     named: Mapping[str, Any]
@@ -135,6 +138,7 @@ class Extraction:
     report: Path | None = None
     save_calibration: Path | None = None
     gold: str | None = None
+    images: RowImages = RowImages()  # noqa: RUF009  # frozen
     workers: WorkerOptions | None = None
     tally: Tally = field(init=False)
     _lines: Path | None = field(init=False, default=None)
@@ -244,7 +248,8 @@ class Extraction:
         return file_output(self.output, self._keep, self._seen)
 
     def _line(self, row: InputRow, outcome: Outcome) -> bytes:
-        fields = {name: value for name, value in row.fields.items() if self.keep_text or name != self.text_field}
+        kept = self.images.written(row.fields)
+        fields = {name: value for name, value in kept.items() if self.keep_text or name != self.text_field}
         fields |= {"_line": row.line, "_digest": f"{row.digest}-{self._digest}"}
         if self.details:
             fields["_details"] = _details(outcome, self.calibration)
@@ -262,10 +267,17 @@ class Extraction:
             return
         report = Report(self.text_field, self.gold)
         report.add_file(lines)
+        report.thumbnails = self._thumbnails(report.shown_lines) if self.report is not None else {}
         if self.report is not None:
             write_page(report, self.report, self.title)
         if self.save_calibration is not None:
             report.calibration().save(self.save_calibration)
+
+    def _thumbnails(self, lines: Collection[int]) -> dict[int, list[str]]:
+        """Return the thumbnails of the rows at some lines, which are read again; none of a stream."""
+        if not self.images or not lines or not self.source.is_repeatable:
+            return {}
+        return {row.line: self.images.thumbnails(row.fields) for row in self.source if row.line in lines}
 
 
 def check_destination(path: Path, source: Path | None, *, resume: bool, overwrite: bool) -> None:

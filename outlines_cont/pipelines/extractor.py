@@ -19,7 +19,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from time import monotonic
-from typing import Any, cast
+from typing import Any
 
 import torch
 
@@ -35,29 +35,30 @@ from outlines_cont.events.event import StreamOptions
 from outlines_cont.generation.call import Call
 from outlines_cont.generation.options import Options
 from outlines_cont.generation.piece_maker import PieceMaker
-from outlines_cont.generation.prompt import Item
 from outlines_cont.generation.stream import RunEvents
 from outlines_cont.generation.tasks.progress import OnProgress
 from outlines_cont.generation.tasks.window import Room, Window
 from outlines_cont.generation.thinking import Thinking
 from outlines_cont.interfaces import LanguageModel
-from outlines_cont.models.tokenizer.special_names import MARKS, control_names_of, mapped_texts
 from outlines_cont.near_names import NearNames
 from outlines_cont.pipelines.abstaining import DEFAULT_SAMPLES, Abstaining, Confidence
 from outlines_cont.pipelines.calibration import Calibration, agreement, value_logprobs
 from outlines_cont.pipelines.columns import RecordColumns, extracted, shape_of
 from outlines_cont.pipelines.extraction import Extraction, Tally
-from outlines_cont.pipelines.outcome import Failure, InputFormat, Outcome, RowError, ShowValue, Usage
-from outlines_cont.pipelines.prompt_template import CHAT_SOURCE, DEFAULT_SOURCE, MakePrompt, PromptTemplate, RowPrompt
+from outlines_cont.pipelines.image_files import ImageFiles
+from outlines_cont.pipelines.outcome import Failure, InputFormat, Outcome, ShowValue, Usage
+from outlines_cont.pipelines.prompt_template import MakePrompt, PromptTemplate
 from outlines_cont.pipelines.ray_workers import WorkerOptions
 from outlines_cont.pipelines.reading import RowSource
 from outlines_cont.pipelines.record_schema import RecordSchema
+from outlines_cont.pipelines.row_images import RowImages
+from outlines_cont.pipelines.row_prompts import RowPrompts
 from outlines_cont.samplers import BeamSearch, BestOf
 from outlines_cont.sampling.params import Sampler
 from outlines_cont.state.file import name_of_model
 from outlines_cont.state.row import FORCED, StateRow
 from outlines_cont.state.sequence_state import SequenceState
-from outlines_cont.state.tokens import Tokens, start_ids
+from outlines_cont.state.tokens import Tokens
 
 # Errors of rows, as opposed to bugs.
 _OF_ROWS = (OutlinesContError, FSMError, torch.OutOfMemoryError)
@@ -119,6 +120,8 @@ class _Span:
         if not any(getattr(sampler, "needs_random", False) for sampler in used):
             return None
         prompt = self.prompt.text if isinstance(self.prompt, Tokens) else str(self.prompt)
+        if isinstance(self.prompt, SequenceState):
+            prompt += "".join(f" {span.digest}" for group in self.prompt.rows for row in group for span in row.images)
         text = f"{self.extractor._seed}{f' {self.sample - 1}' if self.sample else ''} {prompt}"
         return [int.from_bytes(hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()[:7])]
 
@@ -142,6 +145,12 @@ class _Span:
             return self.extractor.schema.dump(self.value())
         except Exception:
             return object()
+
+
+def _asked(chat: Chat, content: Any, *, thinks: bool) -> SequenceState:
+    """Return the state in which the reply to a message of the user begins."""
+    asked = chat.user(content)
+    return asked.state if thinks else answering(asked)
 
 
 def _outcome(span: _Span, *votes: _Span) -> Outcome:
@@ -196,6 +205,9 @@ class Extractor(NearNames):
         prompt: a Jinja template that may name `text`, any field of the row, `row` (all fields) and `schema`; or a function from the fields
             of a row to a prompt. None shows the message, and with `chat` asks for JSON by the schema.
         chat: a conversation, to which the text of the template is the message of the user, and the record the reply; None for plain text.
+        images: the field of a row with an image, or a list of such fields: paths, bytes, images of PIL, the dicts of `datasets.Image`, or
+            lists of these. `<image>` in the template stands for it; without a template it is the whole prompt, and a row may be the
+            image alone.
         allow_missing: the fields that may be missing, None or blank in a row, as the template tests them (`{% if body %}`); True for all.
             A row without a value in any other that the template names fails.
         text_field: the field of a row with the message; a row that is a text has only this field.
@@ -221,6 +233,7 @@ class Extractor(NearNames):
 
     Raises:
         SetupError: the schema or the template cannot be used.
+        UnsupportedModel: there are `images`, and the model takes none.
         OptionError: another argument is out of its range.
         UnknownOption: an option is unknown.
         fsm.FSMError: the schema has no value that the model can write.
@@ -232,6 +245,7 @@ class Extractor(NearNames):
         schema: Any,
         prompt: str | PromptTemplate | MakePrompt | None = None,
         *,
+        images: str | Sequence[str] | None = None,
         chat: Chat | None = None,
         allow_missing: Collection[str] | bool = (),
         text_field: str = "text",
@@ -264,17 +278,26 @@ class Extractor(NearNames):
         self.model = model
         self.schema = schema if isinstance(schema, RecordSchema) else RecordSchema.of(schema)
         self.text_field = text_field
+        checked = Options.of({"max_tokens": max_tokens, "thinking": thinking})
+        self._prompts = RowPrompts.of(
+            model,
+            prompt,
+            self.schema.json_schema,
+            text_field=text_field,
+            images=images,
+            ask=None if chat is None else partial(_asked, chat, thinks=checked.thinking is not None),
+            begun="" if chat is None else json.dumps(chat.messages, default=str),
+            allow_missing=allow_missing,
+        )
         shape = shape_of(self.schema, has_formats=options.get("formats", "assert") == "assert")
         self.columns = RecordColumns(shape, has_agreement=bool(samples))
         """The columns of the records."""
-        self._make_prompt, self._source, self.needed = self._prompt_of(prompt, chat, allow_missing)
         voter = sampler if getattr(sampler, "needs_random", False) else samplers.multinomial()
         if against is not None:
             options = {"exact_fields": True, **options}
         make = partial(generate.json, model, self.schema.schema, draft=draft, **options)
         self._generator = make(sampler=sampler)
         self._voter = make(sampler=voter) if samples else None
-        checked = Options.of({"max_tokens": max_tokens, "thinking": thinking})
         self._options = checked if chat is None else with_ends(checked, [chat])
         if against is not None:
             self._options = replace(self._options, against=self._prompts_without_content(against))
@@ -293,34 +316,46 @@ class Extractor(NearNames):
         which knows their types before the first row.
 
         Args:
-            data: a list of texts or dicts, a dict of columns, a frame of pandas or polars, a table of pyarrow, a dataset of Hugging Face;
-                a text or the dict of one row for one record; for any other iterable an iterator of records.
+            data: a list of texts or dicts (with `images` also of images), a dict of columns, a frame of pandas or polars, a table of
+                pyarrow, a dataset of Hugging Face; a text or the dict of one row for one record; for any other iterable an iterator of
+                records.
 
         Raises:
             OptionError: it is not a supported container of rows.
             SetupError: no row has a field that the template names; or pyarrow is not installed (lists and dicts do without).
         """
-        return extracted(data, self.text_field, self.needed, self.columns, self.outcomes)
+        return extracted(data, self._prompts, self.columns, self.outcomes)
+
+    @property
+    def needed(self) -> list[str]:
+        """The fields that each row must have."""
+        return self._prompts.needed
+
+    @property
+    def images(self) -> RowImages:
+        """The fields of rows with images."""
+        return self._prompts.images
 
     @property
     def digest(self) -> str:
         """A SHA-256 of what a record depends on except its row: model, schema, prompt (of a function its name) and options."""
-        parts = [self.model.fingerprint, self.schema.json_schema, self._source, sorted(self._deciding.items())]
+        parts = [self.model.fingerprint, self.schema.json_schema, self._prompts.source, sorted(self._deciding.items())]
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     @property
     def settings(self) -> dict[str, Any]:
         """What a record depends on except its row, by name."""
         model = f"{name_of_model(self.model)} ({self.model.fingerprint[:12]})"
-        return {"model": model, "schema": self.schema.json_schema, "prompt": self._source, **self._deciding}
+        return {"model": model, "schema": self.schema.json_schema, "prompt": self._prompts.source, **self._deciding}
 
     @property
     def _deciding(self) -> dict[str, Any]:
         """The options that a record depends on."""
         left_out = ("model", "schema", "prompt", "chat", "batch_size", "draft")
         given = {name: value for name, value in self._arguments.items() if name not in left_out}
-        unused = [name for name in ("against", "confidence", "abstain_below", "calibration") if given[name] is None]
-        return {name: value for name, value in given.items() if name not in unused}
+        optional = ("against", "images", "confidence", "abstain_below", "calibration")
+        unset = [name for name in optional if given[name] is None]
+        return {name: one for name, one in given.items() if name not in unset}
 
     def outcomes(
         self, rows: Iterable[Row | Exception], show: ShowValue | None = None
@@ -343,11 +378,8 @@ class Extractor(NearNames):
                 yield replace(_outcome(*spans), reused_tokens=new)
 
     def prompt(self, row: Row) -> Any:
-        """Return the prompt of a row; raise `RowError` if it is neither a text nor a dict, or lacks a field."""
-        fields = {self.text_field: row} if isinstance(row, str) else row
-        if not isinstance(fields, Mapping):
-            raise RowError(f"expected a row that is a text or a dict of fields, got {type(row).__name__}")
-        return self._make_prompt(fields)
+        """Return the prompt of a row; raise `RowError` if it is neither a text nor a dict, or lacks a field, `ImageError` for its image."""
+        return self._prompts.of_row(self._prompts.fields(row))
 
     def _spans(self, rows: Iterable[Row | Exception], show: ShowValue | None) -> Iterator[_Span]:
         """Yield the record and the samples of each row."""
@@ -360,33 +392,6 @@ class Extractor(NearNames):
             for sample in range(1 + self._samples):
                 yield _Span(self, number, sample, prompt, failure, show)
 
-    def _prompt_of(
-        self, prompt: str | PromptTemplate | MakePrompt | None, chat: Chat | None, allow_missing: Collection[str] | bool
-    ) -> tuple[MakePrompt, str, list[str]]:
-        """Return the function that makes prompts, a text that identifies it, and the fields that each row must have."""
-        if callable(prompt):
-            if allow_missing:
-                raise OptionError(
-                    "expected `allow_missing` with a template, got it with a function, which tests the fields itself",
-                    "allow_missing",
-                )
-            return prompt, f"{getattr(prompt, '__module__', '')}.{getattr(prompt, '__qualname__', repr(prompt))}", []
-        if prompt is None or (isinstance(prompt, str) and not prompt):
-            prompt = DEFAULT_SOURCE if chat is None else CHAT_SOURCE
-        template = prompt if isinstance(prompt, PromptTemplate) else PromptTemplate(prompt)
-        row_prompt = RowPrompt(template, self.text_field, self.schema.json_schema, allow_missing)
-        needed = row_prompt.needed
-        if chat is None:
-            return lambda fields: self._encoded(row_prompt.text(fields, self._marked)), template.source, needed
-        # A message has no special tokens, so its values need no marks.
-        source = f"{template.source}\0{json.dumps(chat.messages, default=str)}"
-
-        def asked(fields: Mapping[str, Any]) -> SequenceState:
-            begun = chat.user(row_prompt.text(fields, dict))
-            return answering(begun) if self._options.thinking is None else begun.state
-
-        return asked, source, needed
-
     def _prompts_without_content(self, against: Any) -> list[Any]:
         """Return the prompts of the rows of `against`, and check that the generators take them."""
         is_rows = isinstance(against, Sequence) and not isinstance(against, str | bytes) and len(against) > 0
@@ -396,22 +401,9 @@ class Extractor(NearNames):
             maker.chooses_exactly(replace(self._options, against=prompts))  # raises now, not with the first row
         return prompts
 
-    def _marked(self, values: dict[str, Any]) -> dict[str, Any]:
-        """Return the values of a row with a mark inside of each text that looks like a special token, so that it is encoded as letters."""
-        names = control_names_of(self.model.tokenizer)
-        return cast(dict[str, Any], mapped_texts(values, lambda text: names.marked(text, MARKS[0])))
-
-    def _encoded(self, prompt: str) -> Item:
-        """Return a prompt in which special tokens of the template are control tokens, and those of values letters."""
-        if MARKS[0] not in prompt:
-            return Tokens.of(prompt, special=True)
-        token_ids = control_names_of(self.model.tokenizer).encode_marked(prompt, MARKS[0], self.model.tokenizer)
-        start = start_ids(self.model)
-        return token_ids if token_ids[: len(start)] == start else [*start, *token_ids]
-
 
 def run(
-    source: str | Path,
+    source: str | Path | Sequence[str | Path],
     extractor: Extractor | Callable[[], Extractor],
     destination: str | Path,
     *,
@@ -430,12 +422,13 @@ def run(
     overwrite: bool = False,
     report: str | Path | None = None,
     gold: str | None = None,
+    images: str | Sequence[str] | None = None,
     on_progress: OnProgress | None = None,
 ) -> Tally:
     """Read rows, and write a record, or an error, for each of them, in their order.
 
     Args:
-        source: a .jsonl, .txt, .csv or .parquet file.
+        source: a .jsonl, .txt, .csv or .parquet file; or a list of image files, each of which is a row.
         extractor: an extractor, or a function that makes one; it is called in the process of each worker, so that no model is loaded here.
         destination: a .jsonl, .csv or .parquet file. It has only whole lines at every moment; a table is written after the last row.
         workers: processes with a model each, on Ray; 1 is this process, unless `ray_address` is given.
@@ -454,6 +447,7 @@ def run(
         overwrite: replace it.
         report: an HTML page to write after the last row.
         gold: the field of a row with the right record, for the report.
+        images: the fields with images, if `extractor` is a function.
         on_progress: called with a `Progress` after each row, such as `ProgressBar("rows")`.
 
     Returns:
@@ -474,18 +468,19 @@ def run(
     check_int("block_size", block_size, 1)
     if gold is not None and report is None:
         raise OptionError(f"expected `report` with `gold={gold!r}`, got none: nothing else uses it.", "report")
-    path, output = Path(source), Path(destination)
+    output = Path(destination)
+    of_images = own.images if own is not None else RowImages.of(images)
     text_field = own.text_field if own is not None else text_field
     has_workers = workers > 1 or ray_address is not None
     options = WorkerOptions(
         workers=workers, address=ray_address, cpus=cpus_per_worker, gpus=gpus_per_worker, block_size=block_size
     )
     extraction = Extraction(
-        source=RowSource(str(path), InputFormat(input_format), text_field, None),
+        source=_rows_of(source, InputFormat(input_format), text_field, of_images),
         output=output,
         settings=[own.digest if own is not None else "", settings],
         named={**(own.settings if own is not None else {}), "settings": settings},
-        title=f"{path.name} → {output.name}",
+        title=f"{Path(source).name if isinstance(source, str | Path) else 'images'} → {output.name}",
         text_field=text_field,
         needed=own.needed if own is not None else (),
         keep_text=keep_text,
@@ -496,6 +491,7 @@ def run(
         overwrite=overwrite,
         report=None if report is None else Path(report),
         gold=gold,
+        images=of_images,
         workers=options if has_workers else None,
     )
     started = monotonic()
@@ -509,6 +505,19 @@ def run(
         if on_progress is not None:
             on_progress(extraction.tally.progress(monotonic() - started, is_over=True))
     return extraction.tally
+
+
+def _rows_of(
+    source: str | Path | Sequence[str | Path], input_format: InputFormat, text_field: str, images: RowImages
+) -> RowSource | ImageFiles:
+    """Return the rows of a file, or of a list of image files."""
+    if isinstance(source, str | Path):
+        return RowSource(str(source), input_format, text_field, None, images.names)
+    if len(images.names) != 1:
+        raise OptionError(
+            "expected an extractor with one field of images, `images=...`, for a list of image files", "source"
+        )
+    return ImageFiles([*map(str, source)], images.names[0])
 
 
 def _check_arguments(model: object, options: Mapping[str, Any]) -> None:

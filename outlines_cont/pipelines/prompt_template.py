@@ -20,11 +20,14 @@ from outlines_cont.errors import BudgetError, shortened
 from outlines_cont.jinja_sandbox import BoundedSandbox, TemplateBudget, rendered
 from outlines_cont.near_names import did_you_mean
 from outlines_cont.pipelines.outcome import RowError, SetupError, TemplateError, listed, plain
+from outlines_cont.pipelines.row_images import RowImages
+from outlines_cont.state.image_span import PLACEHOLDER
 
 DEFAULT_SOURCE = "Message: {{ text }}\nRecord: "
 CHAT_SOURCE = (
     "Read the message, and answer with a JSON object that fits this schema: {{ schema }}\n\nMessage: {{ text }}"
 )
+_IMAGE_SOURCE = "Read the {}, and answer with a JSON object that fits this schema: {{{{ schema }}}}"
 MAX_CHARACTERS = 1_000_000
 MAX_SECONDS = 1.0
 _SANDBOX = BoundedSandbox()
@@ -33,6 +36,15 @@ _TEMPLATE_BYTES, _BYTES_PER_CHARACTER = 5_000, 20
 _COMPILED: ByteCache[str, Template] = ByteCache(16 << 20)
 
 _ALLOW = "Where the template tests it, as by {% if NAME %}, pass --allow-missing NAME, or `allow_missing=`."
+
+
+def default_source(*, is_chat: bool, num_images: int = 0) -> str:
+    """Return the template of prompts if none is given: the message and, in a chat, a request for a record; or the images of a row."""
+    if not num_images:
+        return CHAT_SOURCE if is_chat else DEFAULT_SOURCE
+    places = PLACEHOLDER * num_images
+    return places + (_IMAGE_SOURCE.format("image" if num_images == 1 else "images") if is_chat else "\nRecord: ")
+
 
 MakePrompt = Callable[[Mapping[str, Any]], Any]
 """Returns the prompt of a row, given its fields: a text, `Tokens`, token ids or messages."""
@@ -80,17 +92,21 @@ class PromptTemplate:
             raise SetupError(
                 f"expected one template without other files, got an include, import or extends in {origin}."
             )
-        if not self.names:
-            raise SetupError(
-                f"expected a template that uses a value of the row, such as {{{{ text }}}}, but {origin} uses none: "
-                "every prompt would be the same."
-            )
+        self._origin = origin
         self.source, self.max_characters, self.max_seconds = source, max_characters, max_seconds
 
     @classmethod
     def from_file(cls, path: str | Path) -> PromptTemplate:
         """Read a template; one line break at the end of the file does not count. Raise `SetupError` if it cannot be used."""
         return cls(file_text(path, "as the prompt template", SetupError), repr(str(path)))
+
+    def check_used(self, *, has_images: bool = False) -> None:
+        """Raise `SetupError` for a template that reads nothing of a row; images in the prompt are something."""
+        if not self.names and not has_images:
+            raise SetupError(
+                f"expected a template that uses a value of the row, such as {{{{ text }}}}, but {self._origin} uses none: "
+                "every prompt would be the same."
+            )
 
     def render(self, values: Mapping[str, Any]) -> str:
         """Return the prompt of one row, given its values by name.
@@ -142,7 +158,8 @@ class RowPrompt:
     """Renders a template with the fields of a row, and with the names `text` (its `text_field`), `row` (all fields), `schema` and
     `schema_text`, the schema in a short form.
 
-    A field that the template names may be missing, None or blank only if it is in `allow_missing`, or that is True; one that is missing or
+    `images` are the fields with images, which are no text. A field that the template names may be missing, None or blank only if it is in
+    `allow_missing`, or that is True; one that is missing or
     None is then an empty text, so that no prompt says "None". `SetupError` for names in `allow_missing` that the template does not name.
     """
 
@@ -150,12 +167,13 @@ class RowPrompt:
     text_field: str
     json_schema: str
     allow_missing: Collection[str] | bool = ()
+    images: RowImages = RowImages()  # noqa: RUF009  # frozen
 
     def __post_init__(self) -> None:
         allowed = [] if isinstance(self.allow_missing, bool) else self.allow_missing
         if isinstance(allowed, str):
             raise SetupError(f"expected `allow_missing` to be True or a list of names, got the text {allowed!r}")
-        known = {*self._variables, *self._named}
+        known = {*self._variables, *self._named, *self.images.names}
         unknown = next((name for name in allowed if name not in known), None)
         if unknown is not None:
             raise SetupError(
@@ -166,6 +184,11 @@ class RowPrompt:
     @property
     def needed(self) -> list[str]:
         """The fields that each row must have, with a value."""
+        return [*dict.fromkeys([*self._read, *self.images.needed])]
+
+    @property
+    def _read(self) -> list[str]:
+        """Those of them that the template reads."""
         if isinstance(self.allow_missing, bool):
             return [] if self.allow_missing else self._named
         allowed = {self._variables.get(name, name) for name in self.allow_missing}
@@ -190,7 +213,7 @@ class RowPrompt:
         """
         shown = [*fields, *self._named] if self.template.reads_row else self._named
         row = {name: plain(fields.get(name), name) for name in shown}
-        for name in self.needed:
+        for name in self._read:
             self._check(name, row[name], fields)
         row |= {name: "" for name in self._named if row[name] is None}
         variables = {variable: row[name] for variable, name in self._variables.items()}

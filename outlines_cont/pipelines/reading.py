@@ -2,6 +2,8 @@
 time; dates, times and decimals become strings). A row with a wrong number of cells, other bytes than UTF-8, or a value that JSON lacks, is
 a row with an error; no columns, or equal or reserved names, raise `SetupError`.
 
+Columns with images may have bytes, and dicts with bytes, as `datasets.Image` writes them; their digest is in that of the row.
+
 `RowSource`: iterates over the rows of a file or of the standard input: JSON Lines or text, CSV or Parquet. A format that is not given
 follows from the file name, on the standard input from the first line that is not blank (JSON object or text); a row that cannot be used is
 an `InputRow` with an error.
@@ -15,7 +17,7 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from itertools import chain
 from pathlib import Path
@@ -87,8 +89,10 @@ def _is_utf8(cells: Sequence[str]) -> bool:
     return True
 
 
-def parquet_rows(path: Path) -> Iterator[InputRow]:
+def parquet_rows(path: Path, images: Collection[str] = ()) -> Iterator[InputRow]:
     """Yield the rows of a Parquet file, numbered from 1. Dates and decimals become texts. At most 256 rows are in memory.
+
+    The columns `images` are read as they are.
 
     Raises:
         SetupError: it is not a Parquet file, a column cannot be used, or pyarrow is not installed.
@@ -98,8 +102,8 @@ def parquet_rows(path: Path) -> Iterator[InputRow]:
     rows = (fields for batch in file.iter_batches(batch_size=_BATCH) for fields in batch.to_pylist())
     for line, fields in enumerate(rows, start=1):
         try:
-            fields = {name: plain(value, name) for name, value in fields.items()}
-            json.dumps(fields, allow_nan=False)
+            fields = {name: value if name in images else plain(value, name) for name, value in fields.items()}
+            json.dumps(fields, allow_nan=False, default=_shortened)
         except ValueError as error:
             wrong = error if isinstance(error, RowError) else RowError(f"expected values that JSON has: {error}")
             yield InputRow(line, _digest(repr(fields)), error=wrong)
@@ -139,7 +143,14 @@ def parquet_file(path: Path) -> Any:
 
 
 def _digest(value: Any) -> str:
-    return digest_of(json.dumps(value).encode())
+    return digest_of(json.dumps(value, default=_shortened).encode())
+
+
+def _shortened(value: Any) -> str:
+    """Return a digest in place of the bytes of an image."""
+    if not isinstance(value, bytes):
+        raise RowError(f"expected a path or bytes in a column of images, got {type(value).__name__}")
+    return digest_of(value)
 
 
 STDIN = "-"
@@ -161,6 +172,7 @@ class RowSource:
             from the first line that is not blank: if it is a JSON object, all lines are JSON, otherwise all are text.
         text_field: the name of the field for a line of text.
         stdin: the standard input, as bytes; None for a file.
+        images: the columns with images.
 
     Attributes:
         path: the file; None for the standard input.
@@ -169,7 +181,15 @@ class RowSource:
         SetupError: the file does not exist, or its format cannot be inferred from its name.
     """
 
-    def __init__(self, path: str, input_format: InputFormat, text_field: str, stdin: BinaryIO | None) -> None:
+    def __init__(
+        self,
+        path: str,
+        input_format: InputFormat,
+        text_field: str,
+        stdin: BinaryIO | None,
+        images: Collection[str] = (),
+    ) -> None:
+        self._images = images
         self.path = None if path == STDIN else Path(path)
         self._stdin = stdin
         self._text_field = text_field
@@ -192,6 +212,11 @@ class RowSource:
             raise SetupError(
                 f"expected a name that ends in .jsonl, .txt, .csv or .parquet, got {path!r}. Say what it holds with --input-format."
             )
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether the rows can be read again; those of a stream cannot."""
+        return self.path is not None and self.path.is_file()
 
     def count(self) -> int | None:
         """Return the number of rows of a file, None for a stream. Cost: one pass over the file."""
@@ -233,7 +258,7 @@ class RowSource:
 
     def _all(self) -> Iterator[InputRow]:
         if self.path is not None and self._format is InputFormat.PARQUET:
-            yield from parquet_rows(self.path)
+            yield from parquet_rows(self.path, self._images)
             return
         with nullcontext(self._stdin) if self.path is None else self.path.open("rb") as file:
             assert file is not None

@@ -12,7 +12,7 @@ import json
 import math
 import os
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from importlib.resources import files
@@ -103,6 +103,7 @@ class Report:
         answers: the number of values by field, agreement (without samples certainty), and whether they are right.
         chances: the number of values by confidence, in hundredths, and whether they are right; empty if it is not known. Both count
             values that are withheld.
+        thumbnails: small pictures of the images of rows, as `data:` URLs, by line numbers.
     """
 
     text_field: str = "text"
@@ -119,6 +120,7 @@ class Report:
     unreadable: int = 0
     answers: Counter[tuple[str, float, bool]] = field(default_factory=Counter)
     chances: Counter[tuple[int, bool]] = field(default_factory=Counter)
+    thumbnails: Mapping[int, Sequence[str]] = field(default_factory=dict)
     _least: list[tuple[float, int, Value]] = field(default_factory=list)
     _wrong: list[tuple[float, int, Value]] = field(default_factory=list)
     _number: int = 0
@@ -150,6 +152,11 @@ class Report:
     def wrong(self) -> list[Value]:
         """The values that are not as expected, those first that seem most certain."""
         return _ranked(self._wrong)
+
+    @property
+    def shown_lines(self) -> set[int]:
+        """The line numbers of the rows whose values the page shows."""
+        return {value.line for value in (*self.least_certain, *self.wrong)}
 
     def calibration(self) -> Calibration:
         """Return the calibration learned from the rows with a right record; `SetupError` if no sample was compared with one."""

@@ -35,6 +35,7 @@ from outlines_cont.generation.engine_thread import EngineThread, Reading
 from outlines_cont.models.collector import IdleCollections
 from outlines_cont.policies.slow_work import JobBound
 from outlines_cont.serve.hosts import KnownHosts, is_loopback
+from outlines_cont.serve.image_urls import ImageHosts
 from outlines_cont.serve.limits import Door, ServerLimits
 from outlines_cont.serve.live import live_router
 from outlines_cont.serve.metrics import Metrics
@@ -46,6 +47,7 @@ from outlines_cont.serve.protocols.choice import Answer
 from outlines_cont.serve.protocols.replies import Writer, sent
 from outlines_cont.serve.protocols.requests import ChatRequest, CompletionRequest
 from outlines_cont.serve.protocols.responses import ResponsesRequest
+from outlines_cont.serve.request_images import RequestImages
 from outlines_cont.serve.served_model import AnyRequest, ServedModel
 
 log = logging.getLogger("outlines_cont.serve")
@@ -77,6 +79,7 @@ def make_app(
     api_key: str | None = None,
     hosts: Iterable[str] | None = None,
     cors_origins: Sequence[str] = (),
+    image_hosts: Iterable[str] = (),
 ) -> FastAPI:
     """Return the application that serves a model, or several.
 
@@ -89,12 +92,14 @@ def make_app(
         hosts: the names by which clients may reach the server beside those of this machine itself (`localhost`, `127.0.0.1`, `[::1]`),
             so that no page of another site can; None allows all.
         cors_origins: the sites whose pages may ask, such as `https://app.example`; `*` for all.
+        image_hosts: the hosts from which images are fetched, such as `images.example`; none fetches nothing. See `image_urls.ImageHosts`.
     """
     errors: Any = {status: {"model": ErrorBody, "description": "An error"} for status in ("4XX", "5XX")}
     app = FastAPI(title="outlines-cont", docs_url=None, redoc_url=None, responses=errors)
     limits = limits or ServerLimits()
     metrics = Metrics()
-    models = ModelList(partial(ServedModel, limits=limits), model, name, others or {}, limits, metrics)
+    images = RequestImages(ImageHosts(image_hosts), limits)
+    models = ModelList(partial(ServedModel, limits=limits, images=images), model, name, others or {}, limits, metrics)
     known = None if hosts is None else KnownHosts(hosts, cors_origins)
     server = Server(models, limits, metrics, api_key, known)
     app.state.server = server
@@ -449,6 +454,7 @@ def run(
     api_key: str | None,
     allow_hosts: Sequence[str] = (),
     cors_origins: Sequence[str] = (),
+    image_hosts: Sequence[str] = (),
 ) -> None:
     """Serve a model, or several with `others` of `make_app`, until Ctrl-C or SIGTERM; then wait up to 30 s for the requests that are being
     answered. After SIGTERM the process ends by the signal.
@@ -461,7 +467,16 @@ def run(
     import uvicorn
 
     hosts = [host, *allow_hosts] if allow_hosts or is_loopback(host) else None
-    app = make_app(model, name, others=others, limits=limits, api_key=api_key, hosts=hosts, cors_origins=cors_origins)
+    app = make_app(
+        model,
+        name,
+        others=others,
+        limits=limits,
+        api_key=api_key,
+        hosts=hosts,
+        cors_origins=cors_origins,
+        image_hosts=image_hosts,
+    )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listening = socket.create_server((host, port), family=family, backlog=2048)

@@ -24,9 +24,6 @@ _CACHE_BYTES = 1 << 30  # if the model keeps no prefixes
 _CHARACTERS_PER_TOKEN = 8
 _UNBOUNDED_CONTEXT = 1_000_000
 
-_MAX_IMAGES = 16
-"""The most images of a request; that of their bytes is that of its body."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerLimits:
@@ -42,6 +39,10 @@ class ServerLimits:
         max_tools: the most tools, or structures of a structural tag.
         max_phrases: the most texts of `ban`, and of `stop`.
         max_phrase_characters: the most characters of these.
+        max_images: the most images of a request.
+        max_image_bytes: of the file of an image, before it is decoded.
+        max_image_pixels: width times height, which are read before it is decoded.
+        max_image_seconds: for how long the images of a request are fetched.
         cache_bytes: the most bytes of what is kept for later requests; see `CacheShares`. None for twice the prefix cache of the first
             model, which has a sixteenth of the memory by default.
         prefix_cache_bytes: the most bytes of keys and values of prefixes; None for half of `cache_bytes`.
@@ -59,6 +60,10 @@ class ServerLimits:
     max_tools: int = 256
     max_phrases: int = 1_024
     max_phrase_characters: int = 65_536
+    max_images: int = 16
+    max_image_bytes: int = 16_000_000
+    max_image_pixels: int = 16_000_000
+    max_image_seconds: float = 10.0
     cache_bytes: int | None = None
     prefix_cache_bytes: int | None = None
     schema: Limits = field(default_factory=Limits)
@@ -141,7 +146,7 @@ def check_sizes(body: Sampling, limits: ServerLimits, model: LanguageModel) -> N
     if isinstance(body, ChatRequest):
         _check_count("messages", len(body.messages), limits, "max_messages", "messages")
         num_images = sum(len(message.images) for message in body.messages)
-        _check("messages", num_images, _MAX_IMAGES, "images of one request")
+        _check_count("messages", num_images, limits, "max_images", "images")
         _check_count("tools", len(body.tools or ()), limits, "max_tools", "tools")
         check_prompt("messages", _said(body), limits, model)
     elif isinstance(body, ResponsesRequest):  # its characters are checked as those of the chat that it becomes

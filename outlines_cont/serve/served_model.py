@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
@@ -39,6 +39,7 @@ from outlines_cont.serve.protocols.replies import ChatWriter, CompletionWriter, 
 from outlines_cont.serve.protocols.requests import ChatRequest, CompletionRequest
 from outlines_cont.serve.protocols.response_writer import ResponseWriter
 from outlines_cont.serve.protocols.responses import ResponsesRequest
+from outlines_cont.serve.request_images import Messages, RequestImages
 from outlines_cont.state.sequence_state import SequenceState
 
 _MAX_DIGITS = 18  # of the id of a token
@@ -55,6 +56,7 @@ class ServedModel:
         model: of `models.transformers` for example.
         name: what requests call it.
         limits: of the server and of each request.
+        images: opens the images of requests.
 
     Attributes:
         engine: the engine of the model.
@@ -64,8 +66,8 @@ class ServedModel:
         created: when it was opened, in seconds since 1970.
     """
 
-    def __init__(self, model: Any, name: str, limits: ServerLimits) -> None:
-        self.model, self.name, self._limits = model, name, limits
+    def __init__(self, model: Any, name: str, limits: ServerLimits, images: RequestImages) -> None:
+        self.model, self.name, self._limits, self._images = model, name, limits, images
         self.engine = engine_of(model)
         self.thread = EngineThread(self.engine)
         self.constraints = Constraints(model, limits.schema)
@@ -114,7 +116,12 @@ class ServedModel:
         wanted = Wanted.of(asked.response_format, body.structured_outputs, body.schema_field)
         generator = await self.constraints.generator(wanted)
         tools = await self.constraints.tools(asked.tools or ())
-        answer = await asked_chat(self.model, generator, tools, asked, most)
+        urls = [url for message in asked.messages for url in message.images]
+        if urls:
+            with _errors_of("messages"):
+                _ = self.model.image_placeholder  # before anything is fetched
+        open_images = self._images.opener(await self._images.fetched(urls))
+        answer = await asked_chat(self.model, generator, tools, asked, most, open_images)
         if isinstance(body, ResponsesRequest):
             return answer, ResponseWriter(self.model, self.name, answer, body)
         if isinstance(body, MessagesRequest):
@@ -129,7 +136,12 @@ class ServedModel:
 
 
 async def asked_chat(
-    model: Any, generator: Generator, tools: Sequence[Tool], request: ChatRequest, most: int
+    model: Any,
+    generator: Generator,
+    tools: Sequence[Tool],
+    request: ChatRequest,
+    most: int,
+    open_images: Callable[[Messages], Messages],
 ) -> Answer:
     """Return the answer to a chat by the generator of its constraint; `most` is the largest number of tokens of a reply."""
     calls = request.calls
@@ -144,7 +156,7 @@ async def asked_chat(
             variables = request.chat_template_kwargs
             chat = Chat(model, rng=request.seed, tools=tools if calls else (), template_variables=variables)
         with _errors_of("messages"):
-            chat = chat.add(conversation(request.messages))
+            chat = chat.add(open_images(conversation(request.messages)))
             num_prompt = chat.state.shape[2]
             chats = [chat, *chat.fork(count, feed=False)[1:]]  # the first is what it would be alone
         with _errors_of():

@@ -84,7 +84,10 @@ def _tokens(row: StateRow, tokenizer: Tokenizer) -> Iterator[list[Any]]:
         text = tokenizer.special_tokens.get(token_id, f"<{token_id}>") if data is None else decoder.decode(data)
         if (span := images.get(index)) is not None:
             text = PLACEHOLDER if index == span.stop - 1 else ""
-            yield [token_id, text, chr(row.kinds[index]), None, None, {"image": span.digest, "special": True}]
+            known: dict[str, Any] = {"image": span.digest, "special": True}
+            if text and span.pixels is not None and span.pixels.picture:
+                known["picture"] = span.pixels.picture
+            yield [token_id, text, chr(row.kinds[index]), None, None, known]
             continue
         more: dict[str, Any] = {"special": True} if data is None else {"bytes": data.hex()} if not text else {}
         if drafted >> index & 1:

@@ -62,9 +62,11 @@ def paired(prompt: Any, images: Any) -> tuple[list[str | Tokens], list[list[Any]
     return [*prompt], [[*some] if isinstance(some, list | tuple) else [some] for some in images]
 
 
-def image_row(model: LanguageModel, given: str | Tokens, images: Sequence[ReadImage], stream: RandomStream) -> StateRow:
-    """Return the row of a prompt with images, none of which is fed yet; raise what makes it unfit."""
-    first, *rest = _parts(given, len(images))
+def image_row(
+    model: LanguageModel, parts: Sequence[Given], images: Sequence[ReadImage], stream: RandomStream
+) -> StateRow:
+    """Return the row of a prompt with images between its parts, none of which is fed yet; raise what makes it unfit."""
+    first, *rest = parts
     token_ids, num_start = prompt_ids(checked_given(first, model), model)
     begun = prompt_row(token_ids, model, stream, num_start)
     row = _followed(begun, rest, images, model)
@@ -102,9 +104,9 @@ def see_after(model: LanguageModel, rows: Rows, text: Any, images: Any, *, keep_
 
 
 def _prompt_row(model: LanguageModel, given: str | Tokens, images: list[Any], stream: RandomStream) -> StateRow:
-    _parts(given, len(images))
+    parts = _parts(given, len(images))
     try:
-        return image_row(model, given, [model.read_image(image) for image in images], stream)
+        return image_row(model, parts, [model.read_image(image) for image in images], stream)
     except (ImageError, ContextLengthError, TokenizerError) as error:
         return failed_prompt(error, stream)
 
@@ -128,8 +130,7 @@ def _followed(row: StateRow, parts: Sequence[Given], images: Sequence[ReadImage]
         start = len(row.token_ids)
         span = ImageSpan(start, start + len(image.token_ids), image.pixels.digest, image.shift, pixels=image.pixels)
         row = replace(row.append(image.token_ids, reset=False), images=(*row.images, span))
-        text = given if isinstance(given, str) else given.text if isinstance(given, Tokens) else ""
-        if text:
+        if given.text if isinstance(given, Tokens) else given:
             row = extended(row, checked_given(given, model), model.tokenizer)
     return row
 

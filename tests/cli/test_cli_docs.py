@@ -28,9 +28,9 @@ def test_the_table_of_options_names_those_of_the_help() -> None:
 def test_the_page_and_the_command_have_the_same_defaults() -> None:
     rows = dict(re.findall(r"^\| `--([a-z-]+)` \| `?([\w-]+)`? \|", PAGE, re.MULTILINE))
 
-    assert ExtractOptions(input="", schema="").max_tokens is None  # not given, of which the command tells
+    assert ExtractOptions(input=[""], schema="").max_tokens is None  # not given, of which the command tells
     for name in ("batch_size", "max_tokens", "text_field", "input_format", "whitespace"):
-        default = ExtractOptions(input="", schema="").most_tokens if name == "max_tokens" else DEFAULTS[name]
+        default = ExtractOptions(input=[""], schema="").most_tokens if name == "max_tokens" else DEFAULTS[name]
         assert rows[name.replace("_", "-")] == str(default)
 
 

@@ -298,7 +298,7 @@ def test_an_empty_input_loads_nothing_and_writes_nothing(schema_file: str, tmp_p
     def load() -> Any:
         raise AssertionError("a model was loaded")
 
-    options = ExtractOptions(input=STDIN, schema=schema_file, output=tmp_path / "out.jsonl")
+    options = ExtractOptions(input=[STDIN], schema=schema_file, output=tmp_path / "out.jsonl")
     job, *_ = prepared(options, io.BytesIO(b"\n\n"), io.BytesIO())
 
     assert list(job.run(load)) == []

@@ -306,7 +306,7 @@ def test_a_piece_has_a_length_where_none_is_given(monkeypatch: pytest.MonkeyPatc
 
 
 def test_the_command_line_has_the_same_length() -> None:
-    assert ExtractOptions(input="", schema="").most_tokens == DEFAULT_MAX_TOKENS
+    assert ExtractOptions(input=[""], schema="").most_tokens == DEFAULT_MAX_TOKENS
 
 
 def test_every_option_of_a_call_has_a_type_a_check_and_a_default() -> None:

@@ -72,7 +72,7 @@ adapters             <- chat chats engine.drawing events fsm fsm.automaton fsm.s
 programs             <- engine policies sampling state
 control              <- engine fsm generate generation models.tokenizer policies programs samplers sampling
                         state
-pipelines            <- chat engine events fsm fsm.tokens generate generation generation.tasks models.tokenizer samplers
+pipelines            <- chat engine events fsm fsm.tokens generate generation generation.tasks models models.tokenizer samplers
                         sampling state
 batches              <- pipelines
 templates            <- engine events fsm generate generation generation.tasks models.tokenizer policies samplers

@@ -27,10 +27,12 @@ class Running:
         key: str | None = None,
         hosts: Sequence[str] | None = None,
         cors_origins: Sequence[str] = (),
+        image_hosts: Sequence[str] = (),
         **limits: Any,
     ) -> None:
         self.model = model
-        app = make_app(model, "tiny", others=others, limits=ServerLimits(**limits), api_key=key, hosts=hosts, cors_origins=cors_origins)
+        given: dict[str, Any] = {"hosts": hosts, "cors_origins": cors_origins, "image_hosts": image_hosts}
+        app = make_app(model, "tiny", others=others, limits=ServerLimits(**limits), api_key=key, **given)
         self._server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error"))
         self._thread = threading.Thread(target=self._server.run, daemon=True)
         self._key = key or "none"

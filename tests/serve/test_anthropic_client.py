@@ -148,7 +148,7 @@ def test_the_runner_of_tools(client: Any) -> None:
 
 def test_errors_are_those_of_the_client(client: Any) -> None:
     image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aaaa"}}
-    with pytest.raises(anthropic.BadRequestError, match="vision"):
+    with pytest.raises(anthropic.BadRequestError, match="takes images"):
         client.messages.create(**MESSAGE | {"messages": [{"role": "user", "content": [image]}]})
     with pytest.raises(anthropic.NotFoundError, match="tiny"):
         client.messages.create(**MESSAGE | {"model": "claude"})

@@ -223,7 +223,7 @@ WRONG: list[tuple[dict[str, Any], str, str]] = [
     ({"input": [{"role": "assistant", "content": "a"}]}, "input", "ends with"),
     ({"input": [{"type": "reasoning", "summary": []}]}, "input", "ends with"),
     ({"input": [{"role": "king", "content": "a"}]}, "input/0/role", "'user'"),
-    ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "a"}]}]}, "input/0/content/0/type", "vision model"),
+    ({"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "a"}]}]}, "input/0/content/0/image_url", "`data:` URL"),
     ({"truncation": "auto"}, "truncation", "disabled"),
     ({"max_output_tokens": 10_000}, "max_output_tokens", "4096"),
     ({"tools": [CALC], "tool_choice": {"type": "custom", "name": "other"}}, "tool_choice", "other"),

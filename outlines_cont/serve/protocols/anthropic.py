@@ -95,13 +95,70 @@ class OtherBlock(_Part):
     @field_validator("type")
     @classmethod
     def _is_read(cls, kind: str) -> str:
-        if kind in ("image", "document"):
-            raise ValueError(
-                f"this model reads text alone, and a block of the type {kind!r} needs a model with vision. Send its text."
-            )
+        if kind == "image":
+            raise ValueError("an image belongs to a message of the user, beside its texts. Send it there.")
         raise ValueError(
             f"expected a block of one of the types {', '.join(map(repr, _BLOCKS))}, got {kind[:100]!r}. Send its content as text."
         )
+
+
+class Base64Source(_Part):
+    """The file of an image."""
+
+    type: Literal["base64"]
+    data: str
+    media_type: str = Field("image/png", pattern=r"^image/[A-Za-z0-9.+-]{1,40}$")
+
+    @property
+    def image_url(self) -> str:
+        """The image as a `data:` URL."""
+        return f"data:{self.media_type};base64,{self.data}"
+
+
+class URLSource(_Part):
+    """An image by http."""
+
+    type: Literal["url"]
+    url: str
+
+    @field_validator("url")
+    @classmethod
+    def _is_http(cls, url: str) -> str:
+        if url.partition(":")[0].lower() not in ("http", "https"):
+            raise ValueError(f"expected a URL of http or https, got {url[:100]!r}. Send other images as 'base64'.")
+        return url
+
+    @property
+    def image_url(self) -> str:
+        """Its URL."""
+        return self.url
+
+
+class OtherImage(_Part):
+    """An image of another source; there is none."""
+
+    type: str
+
+    @field_validator("type")
+    @classmethod
+    def _is_read(cls, kind: str) -> str:
+        raise ValueError(
+            f"expected an image of the source 'base64' or 'url', got {kind[:100]!r}: this server keeps no files"
+        )
+
+
+class ImageBlock(_Part):
+    """An image of a message of the user."""
+
+    type: Literal["image"]
+    source: Annotated[
+        Annotated[Base64Source, Tag("base64")] | Annotated[URLSource, Tag("url")] | Annotated[OtherImage, Tag("other")],
+        _by_type("base64", "url"),
+    ]
+
+    def as_chat(self) -> dict[str, Any]:
+        """Return the image as a chat has it."""
+        return {"type": "image_url", "image_url": {"url": getattr(self.source, "image_url", "")}}
 
 
 class TextSource(_Part):
@@ -212,14 +269,15 @@ class ToolResultBlock(_Part):
     content: str | list[_READ] | None = None
 
 
-_BLOCKS = ("text", "document", "search_result", "thinking", "redacted_thinking", "tool_use", "tool_result")
+_BLOCKS = ("text", "image", "document", "search_result", "thinking", "redacted_thinking", "tool_use", "tool_result")
 _BLOCKS_OF = {
-    "user": ("text", "document", "search_result", "tool_result"),
+    "user": ("text", "image", "document", "search_result", "tool_result"),
     "assistant": ("text", "document", "search_result", "thinking", "redacted_thinking", "tool_use"),
     "system": ("text", "document", "search_result"),
 }
 Block = Annotated[
     Annotated[TextBlock, Tag("text")]
+    | Annotated[ImageBlock, Tag("image")]
     | Annotated[DocumentBlock, Tag("document")]
     | Annotated[SearchResultBlock, Tag("search_result")]
     | Annotated[ThinkingBlock, Tag("thinking")]
@@ -497,29 +555,47 @@ def _said(message: InputMessage) -> Iterator[dict[str, Any]]:
 
 
 def _told(message: InputMessage) -> Iterator[dict[str, Any]]:
-    """Yield what a user, or the system, has said as messages of a chat: results of calls, and texts between them."""
-    texts: list[str] = []
+    """Yield what a user, or the system, has said as messages of a chat: results of calls, and texts and images between them."""
+    said: list[Any] = []
     has_results = False
     for block in message.blocks:
         if not isinstance(block, ToolResultBlock):
-            texts.append(block.text)
+            said.append(block.as_chat() if isinstance(block, ImageBlock) else block.text)
             continue
         has_results = True
-        if texts:
-            yield {"role": message.role, "content": "\n".join(texts)}
-            texts = []
+        if said:
+            yield {"role": message.role, "content": _content(said)}
+            said = []
         yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": _text(block.content)}
-    if texts or not has_results:
-        yield {"role": message.role, "content": "\n".join(texts)}
+    if said or not has_results:
+        yield {"role": message.role, "content": _content(said)}
+
+
+def _content(said: Sequence[Any]) -> str | list[dict[str, Any]]:
+    """Return texts, one below the other, and images as the content of a message: a text, if there are no images."""
+    found: list[Any] = []
+    for item in said:
+        if isinstance(item, str) and found and isinstance(found[-1], str):
+            found[-1] += f"\n{item}"
+        else:
+            found.append(item)
+    if all(isinstance(item, str) for item in found):
+        return "\n".join(found)
+    return [{"type": "text", "text": item} if isinstance(item, str) else item for item in found]
 
 
 def _joined(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
     """Return two messages of one role as one."""
     found = first | second
     for name in ("content", "reasoning_content"):
-        texts = [one[name] for one in (first, second) if one.get(name)]
+        given = [one[name] for one in (first, second) if one.get(name)]
+        items = [
+            part["text"] if isinstance(part, dict) and part["type"] == "text" else part
+            for content in given
+            for part in (content if isinstance(content, list) else [content])
+        ]
         if name in found:
-            found[name] = "\n".join(texts)
+            found[name] = _content(items)
     if calls := [*first.get("tool_calls", ()), *second.get("tool_calls", ())]:
         found["tool_calls"] = calls
     return found

@@ -74,6 +74,12 @@ def check_media(kind: Any) -> Any:
     return kind
 
 
+def check_url(url: str | None, field: str) -> None:
+    """Raise for what is no URL of an image; those of http are fetched from hosts that the server names, see `image_urls`."""
+    if url is None or url.partition(":")[0].lower() not in ("data", "http", "https"):
+        raise invalid("expected an image as a `data:` URL, such as 'data:image/png;base64,...', or by http", field)
+
+
 class ImageURL(Tolerant):
     """An image of a message, in a URL; `detail` changes nothing."""
 
@@ -81,7 +87,7 @@ class ImageURL(Tolerant):
 
 
 class ContentPart(Tolerant):
-    """A part of a message: a text, or an image in a `data:` URL. Nothing is fetched, and no file is opened; audio and video are refused."""
+    """A part of a message: a text, or an image in a URL. No file is opened; audio and video are refused."""
 
     type: Literal["text", "input_text", "output_text", "refusal", "image_url"]
     text: str | None = None
@@ -96,11 +102,7 @@ class ContentPart(Tolerant):
     @model_validator(mode="after")
     def _has_content(self) -> ContentPart:
         if self.type == "image_url":
-            if self.image_url is None or self.image_url.url[:5].lower() != "data:":
-                raise invalid(
-                    "expected an image as a `data:` URL, such as 'data:image/png;base64,...', as this server fetches nothing",
-                    "image_url",
-                )
+            check_url(None if self.image_url is None else self.image_url.url, "image_url")
         elif self.text is None and self.refusal is None:
             raise invalid("expected the text of this part", "text")
         return self
@@ -179,7 +181,7 @@ class Message(Tolerant):
 
     @property
     def images(self) -> list[str]:
-        """Its images, as `data:` URLs."""
+        """The URLs of its images."""
         parts = self.content if isinstance(self.content, list) else []
         return [part.image_url.url for part in parts if part.image_url is not None and part.type == "image_url"]
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator
+from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
 from outlines_cont.serve.protocols.api_error import APIError
-from outlines_cont.serve.protocols.messages import Strict, Tolerant, check_media, invalid
+from outlines_cont.serve.protocols.messages import Strict, Tolerant, check_media, check_url, invalid
 from outlines_cont.serve.protocols.requests import MAX_TOP, ChatRequest, Effort, Sampling
 from outlines_cont.serve.protocols.tools import Grammar, Named, TextFormat
 
@@ -40,11 +40,57 @@ class InputText(Tolerant):
         return self.text or self.refusal or ""
 
 
+class InputImage(Tolerant):
+    """An image of a message, in a URL; `detail` changes nothing."""
+
+    type: Literal["input_image"]
+    image_url: str | None = None
+
+    @field_validator("image_url")
+    @classmethod
+    def _is_url(cls, url: str | None) -> str | None:
+        check_url(url, "image_url")
+        return url
+
+    @model_validator(mode="after")
+    def _has_url(self) -> InputImage:
+        if self.image_url is None:
+            raise invalid("expected an `image_url`, as this server keeps no files", "image_url")
+        return self
+
+    @property
+    def content(self) -> str:
+        """No text."""
+        return ""
+
+    def as_chat(self) -> dict[str, Any]:
+        """Return the image as a chat has it."""
+        return {"type": "image_url", "image_url": {"url": self.image_url}}
+
+
 Content = str | list[InputText]
+Shown = (
+    str
+    | list[
+        Annotated[
+            Annotated[InputText, Tag("text")] | Annotated[InputImage, Tag("input_image")],
+            Discriminator(_by_type("text", "text", "input_image")),
+        ]
+    ]
+)
 
 
-def _text(content: Content | None) -> str:
+def _text(content: Shown | Content | None) -> str:
     return "".join(part.content for part in content) if isinstance(content, list) else content or ""
+
+
+def _shown(content: Shown) -> str | list[dict[str, Any]]:
+    """Return what a user has said as a chat has it: a text, or parts, if there are images."""
+    if isinstance(content, str) or not any(isinstance(part, InputImage) for part in content):
+        return _text(content)
+    return [
+        part.as_chat() if isinstance(part, InputImage) else {"type": "text", "text": part.content} for part in content
+    ]
 
 
 class _Item(Tolerant):
@@ -59,7 +105,13 @@ class MessageItem(_Item):
 
     type: Literal["message"] | None = "message"
     role: Literal["user", "assistant", "system", "developer"]
-    content: Content
+    content: Shown
+
+    @model_validator(mode="after")
+    def _has_own_parts(self) -> MessageItem:
+        if self.role != "user" and _shown(self.content) != _text(self.content):
+            raise invalid(f"an image belongs to a message of the user, and this one is of the {self.role}", "content")
+        return self
 
 
 class FunctionCallItem(_Item):
@@ -328,7 +380,8 @@ class ResponsesRequest(Sampling):
                 found.append({"role": "tool", "tool_call_id": item.call_id, "content": _text(item.output)})
             elif isinstance(item, MessageItem):
                 found.append(
-                    {"role": item.role, "content": _text(item.content)} | (thoughts if item.role == "assistant" else {})
+                    {"role": item.role, "content": _shown(item.content)}
+                    | (thoughts if item.role == "assistant" else {})
                 )
                 thoughts = {}
             else:
