@@ -62,6 +62,12 @@ class Tails:
         slots.new[index].copy_(pair)
         return self._attached(index, slots.keys[index], slots.values[index])
 
+    def attend(
+        self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float, window: int | None
+    ) -> torch.Tensor:
+        """Return the attention of queries over what `write_pair` has returned; of paged tails alone."""
+        raise NotImplementedError
+
     def _attached(self, index: int, keys: torch.Tensor, values: torch.Tensor) -> Layer:
         if not self.segments:
             return keys, values

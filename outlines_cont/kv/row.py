@@ -108,7 +108,7 @@ class RowKV:
         like = next(layer[0] for layer in layers if layer is not None)
         if paging is not None and paging.fits(like.device, like.dtype):
             lease = paging.hold(layers)
-            return KVPart(lease, 0, lease.slots)
+            return KVPart(lease, 0, lease.owned)
         buffer = Buffer.full(store.reserve, store.epoch, layers)
         store.touch(buffer)
         return KVPart(buffer, 0, np.arange(buffer.used))

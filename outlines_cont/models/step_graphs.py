@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -41,7 +41,7 @@ class CudaCapture:
     def __init__(self, step: Callable[[], Tensor], other: Capture | None) -> None:
         """Capture a step, in the memory of another graph if there is one: no two of them run at once."""
         memory = other._graph.pool() if isinstance(other, CudaCapture) else None
-        self._graph = torch.cuda.CUDAGraph()
+        self._graph: Any = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self._graph, pool=memory, capture_error_mode="thread_local"):
             self._logits = step()
 

@@ -173,7 +173,7 @@ def test_a_lease_that_was_given_back_does_not_return_slots_twice() -> None:
     model, pool = _paged()
     lease = Lease(pool, model.kv_store, 0)
     lease.extend(20)
-    assert (lease.slots > 0).all()
+    assert (lease.owned > 0).all()
     lease.used = 7
     lease.shrink()
     lease.evict()

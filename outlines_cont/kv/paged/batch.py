@@ -16,7 +16,7 @@ from outlines_cont.device import upload, upload_together
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.batch import KVBatch
 from outlines_cont.kv.buffer import Buffer
-from outlines_cont.kv.paged.cache import PagedCache
+from outlines_cont.kv.paged.cache import PagedCache, PagedTails
 from outlines_cont.kv.paged.lease import Lease
 from outlines_cont.kv.paged.pool import Pool
 from outlines_cont.kv.row import KVPart, RowKV
@@ -111,7 +111,7 @@ class PagedBatch(KVBatch):
         for (buffer, row), parts in foreign.items():
             union = np.unique(np.concatenate([part.columns for part in parts]))
             layers = RowKV((KVPart(buffer, row, union),)).layers()
-            lease = Lease.full(self._pool, self._store, buffer.epoch, layers)
+            lease = Lease.holding(self._pool, self._store, buffer.epoch, layers)
             lease.users.add(self)  # so that it is not evicted for the next one
             copies[buffer, row] = union, lease
         found = []
@@ -120,7 +120,7 @@ class PagedBatch(KVBatch):
             for part in kv.parts:
                 if not self._is_here(part):
                     union, lease = copies[part.buffer, part.row]
-                    part = KVPart(lease, 0, lease.slots[np.searchsorted(union, part.columns)])
+                    part = KVPart(lease, 0, lease.owned[np.searchsorted(union, part.columns)])
                 parts.append(part)
             found.append(parts)
         return found
@@ -133,7 +133,7 @@ class PagedBatch(KVBatch):
         last = parts[-1] if parts else None
         if last is None or not isinstance(lease := last.buffer, Lease) or not lease.used:
             return None
-        ends = last.columns[-1] == lease.slots[lease.used - 1]
+        ends = last.columns[-1] == lease.owned[lease.used - 1]
         return lease if ends and lease.begin(self) else None
 
     def _released(self, row: int) -> RowKV | None:
@@ -175,7 +175,7 @@ class PagedBatch(KVBatch):
         spare = max(self._spare, (tail + count) // _GROWTH) if self._spare else 0
         lease.extend(self._floors[row] + tail + count + spare)
         start = self._head_lengths[row]
-        more = lease.slots[self._floors[row] :]
+        more = lease.owned[self._floors[row] :]
         stop = start + len(more)
         if stop > self._table.shape[1]:
             self._table = np.pad(self._table, ((0, 0), (0, stop + stop // _GROWTH - self._table.shape[1])))
@@ -203,7 +203,9 @@ class PagedBatch(KVBatch):
             self._moved_table = upload(
                 np.pad(self._table, ((0, 0), (0, max(width - self._table.shape[1], 0)))), self._model.device
             )
-        self._cache.tails.aim(moved, moved_lengths, self._moved_table[:, :stop], self._moved_table)
+        tails = self._cache.tails
+        assert isinstance(tails, PagedTails)
+        tails.aim(moved, moved_lengths, self._moved_table[:, :stop], self._moved_table)
         return self._model.forward(moved[0], None, moved[1], self._cache, columns)
 
     def _tidy(self) -> None:

@@ -18,28 +18,28 @@ class Lease(Buffer):
 
     Attributes:
         pool: where the slots are.
-        slots: those that it has, in the order in which they are used.
+        owned: the slots that it has, in the order in which they are used.
     """
 
     def __init__(self, pool: Pool, store: BufferStore, epoch: int) -> None:
         super().__init__(store.reserve, 1, epoch)
         self.pool = pool
-        self.slots: Slots = np.empty(0, dtype=np.int64)
+        self.owned: Slots = np.empty(0, dtype=np.int64)
 
     @classmethod
-    def full(cls, pool: Pool, store: BufferStore, epoch: int, layers: list[Layer | None]) -> Lease:
+    def holding(cls, pool: Pool, store: BufferStore, epoch: int, layers: list[Layer | None]) -> Lease:
         """Return a lease with a copy of (Hk, T, D) keys and values per layer, without spare slots, which is never appended to."""
         lease = cls(pool, store, epoch)
         lease.extend(next(layer[0].shape[1] for layer in layers if layer is not None))
-        pool.write(lease.slots, layers)
-        lease.used = len(lease.slots)
+        pool.write(lease.owned, layers)
+        lease.used = len(lease.owned)
         lease._owner.add(lease)
         return lease
 
     def __del__(self) -> None:
         pool = self.__dict__.get("pool")
         if pool is not None:
-            pool.give(self.slots)
+            pool.give(self.owned)
 
     def claim(self, owner: object, stop: int) -> bool:
         """Return False: its columns are none that a batch of a buffer could append to."""
@@ -51,28 +51,28 @@ class Lease(Buffer):
 
     def extend(self, stop: int) -> None:
         """Let it have at least `stop` slots; raise `KVBudgetError` if there is no room."""
-        count = stop - len(self.slots)
+        count = stop - len(self.owned)
         if count > 0:
             self._make_room(self, count * self.pool.token_bytes)
-            self.slots = np.concatenate([self.slots, self.pool.take(count)])
-            self.nbytes = len(self.slots) * self.pool.token_bytes
+            self.owned = np.concatenate([self.owned, self.pool.take(count)])
+            self.nbytes = len(self.owned) * self.pool.token_bytes
 
     def shrink(self) -> None:
         """Give the slots back that are not used."""
-        if len(self.slots) > self.used:
-            self.pool.give(self.slots[self.used :])
-            self.slots = self.slots[: self.used]
-            self.nbytes = len(self.slots) * self.pool.token_bytes
+        if len(self.owned) > self.used:
+            self.pool.give(self.owned[self.used :])
+            self.owned = self.owned[: self.used]
+            self.nbytes = len(self.owned) * self.pool.token_bytes
 
     def evict(self) -> None:
         """Give all slots back; rows with tokens there feed these again."""
         super().evict()
-        self.pool.give(self.slots)
-        self.slots = self.slots[:0]
+        self.pool.give(self.owned)
+        self.owned = self.owned[:0]
 
     def parts(self, start: int, stop: int) -> list[KVPart]:
         """Return the tokens in some of its slots, as parts whose slots ascend."""
-        chosen = self.slots[start:stop]
+        chosen = self.owned[start:stop]
         if not len(chosen):
             return []
         return [KVPart(self, 0, run) for run in np.split(chosen, np.flatnonzero(np.diff(chosen) < 0) + 1)]

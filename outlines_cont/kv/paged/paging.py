@@ -31,7 +31,7 @@ class Paging:
 
     def hold(self, layers: list[Layer | None]) -> Lease:
         """Return a copy of (Hk, T, D) keys and values per layer, in slots of its own."""
-        return Lease.full(self.pool, self._store, self._store.epoch, layers)
+        return Lease.holding(self.pool, self._store, self._store.epoch, layers)
 
 
 def begin_paging(model: LanguageModel, *, num_slots: int | None = None) -> Pool:
