@@ -276,6 +276,42 @@ def test_a_text_that_is_put_off_until_it_is_cut_names_the_retries() -> None:
         write(">", max_tokens=20, policies=[policies.ban("end")])
 
 
+@pytest.mark.parametrize("most", [None, 1])
+def test_a_policy_is_told_of_its_own_rewinds_and_not_of_those_of_the_engine(most: int | None) -> None:
+    asked, told = [], []
+    first, second = [65, 66], [67, 68]
+
+    class Refuses(policies.Policy[None]):
+        """Refuses both tokens that may follow the first of two, so that the engine itself goes back to the other one."""
+
+        max_retries_per_place = most
+
+        def initial(self, row: Any) -> None:
+            return None
+
+        def advance(self, state: None, token_id: int) -> None:
+            return None
+
+        def branches(self, state: None, row: Any) -> list[policies.Branch]:
+            ids = row.token_ids[row.piece_start :]
+            if len(ids) < 2:
+                return [policies.Branch(sample_mask=policies.TokenSet.of(second if ids else first))]
+            if ids[0] != first[0]:
+                return []
+            asked.append(ids)
+            return [policies.Branch(backtrack=1, exclude=policies.TokenSet.of([ids[1]]))]
+
+        def rewound(self, before: None, after: None, row: Any) -> None:
+            told.append(row.token_ids[row.piece_start :])
+
+    model = random_model()
+    for seed in range(8):
+        (row,) = continuous(generate.text(model))("the name", policies=[Refuses()], rng=seed).rows[0]
+        assert row.token_ids[-2] == first[1]
+    assert len(asked) > 2
+    assert told == asked
+
+
 def test_a_policy_that_returns_no_list_of_branches_is_named() -> None:
     class Single(policies.Policy[None]):
         def initial(self, row: Any) -> None:
