@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from fsm.process_fork import reset_in_child
 from outlines_cont.models.image_file import ImageLimits, open_image
 from outlines_cont.serve.image_urls import ImageHosts
 from outlines_cont.serve.limits import ServerLimits
@@ -30,6 +31,11 @@ class RequestImages:
         self._hosts = hosts
         self._limits = ImageLimits(limits.max_image_bytes, limits.max_image_pixels)
         self._max_bytes, self._seconds = limits.max_image_bytes, limits.max_image_seconds
+        self._reset()
+        reset_in_child(self._reset)
+
+    def _reset(self) -> None:
+        """Begin without a thread: the child of a fork has none."""
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="image-urls")
 
     async def fetched(self, urls: Sequence[str]) -> dict[str, bytes]:

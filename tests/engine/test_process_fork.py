@@ -245,7 +245,7 @@ def test_properties_that_another_thread_computes_are_computed_in_a_child(monkeyp
     thread.join()
 
 
-_RESET = {"job.py", "engine_thread.py", "constraints.py", "slow_work.py", "model_list.py"}
+_RESET = {"job.py", "engine_thread.py", "constraints.py", "slow_work.py", "model_list.py", "request_images.py"}
 """Modules whose objects are made anew in a child, or belong to a call, which ends there."""
 
 

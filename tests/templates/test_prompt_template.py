@@ -49,7 +49,11 @@ def test_one_line_break_at_the_end_of_a_file_does_not_count(tmp_path: Path) -> N
 )
 def test_an_unusable_template_is_refused_when_it_is_made(source: str, message: str) -> None:
     with pytest.raises(SetupError, match=message):
-        PromptTemplate(source, "the file")
+        PromptTemplate(source, "the file").check_used()
+
+
+def test_a_template_without_a_value_of_the_row_is_used_with_images() -> None:
+    PromptTemplate("Record: ").check_used(has_images=True)
 
 
 @pytest.mark.parametrize("content", [None, b"\xff{{ text }}"])
