@@ -119,6 +119,25 @@ def test_the_zeros_of_a_decimal_are_those_of_pydantic(most: int | None, places: 
         assert is_same == language.accepts(f'"{text}"'), text
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (Decimal, "9.90"), (Annotated[Decimal, pydantic.Field(ge=0, max_digits=4)], "1"), (dict[Decimal, int], {"1.5": 2}),
+        (Decimal | None, None), (list[Decimal], ["1E-7"]), (pydantic.AnyUrl, "http://a.example/"), (pydantic.HttpUrl, "https://a.example/x"),
+        (ipaddress.IPv4Network, "10.0.0.0/8"), (uuid.UUID, "12345678-1234-1234-1234-123456789abc"), (datetime.timedelta, "PT1S"),
+        (Fraction, "1/3"), (zoneinfo.ZoneInfo, "UTC"),
+    ],
+)  # fmt: skip
+def test_a_type_with_a_text_of_its_own_is_one_in_definitions_that_are_shared(kind: Any, value: Any) -> None:
+    inner = pydantic.create_model("Inner", x=(kind, ...))
+    outer = pydantic.create_model("Outer", many=(list[inner], ...), one=(inner, ...), named=(dict[str, inner], ...))  # type: ignore[valid-type]
+    made = outer.model_validate({"many": [{"x": value}, {"x": value}], "one": {"x": value}, "named": {"a": {"x": value}}})
+    language = json_schema(outer)
+    assert language.accepts(made.model_dump_json())
+    for seed in range(3):
+        outer.model_validate_json(random_text(language.node, Random(seed), 30))
+
+
 def _has_digits_too_many(value: Decimal, said: dict[str, Any]) -> bool:
     """More digits than the type, or the step of a multiple, is written with: pydantic looks at the value without its zeros."""
     exponent, step = int(value.as_tuple().exponent), said.get("multiple_of")

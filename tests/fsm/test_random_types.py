@@ -6,7 +6,7 @@ import pytest
 
 from tests.fuzz.types import SCALARS, Counts, faults_of, run
 
-FIRST_SEEDS = [1, 10_001, 20_001, 30_001]
+FIRST_SEEDS = [1, 10_001, 20_001, 30_001, 40_001]
 
 
 @pytest.mark.parametrize("seed", FIRST_SEEDS)
