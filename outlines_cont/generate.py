@@ -565,7 +565,8 @@ def infill(
 
     Args:
         model: the language model.
-        before, after: the texts around the gap; spaces at its borders belong to them, or to the language.
+        before: the text before the gap; spaces at its borders belong to the texts around it, or to the language.
+        after: the text after it.
         language: a list of texts, a regular expression, or an `Expression`.
         samples: how many texts are drawn, if they are not listed.
         temperature: that at which they are drawn; above 1 they differ more.
