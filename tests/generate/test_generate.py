@@ -36,7 +36,7 @@ from outlines_cont.errors import (
     SampleMismatch,
 )
 from tests.examples import first
-from tests.fakes import END_OF_TURN, EOS, FakeTokenizer, random_model, random_network, saying, scripted_model
+from tests.fakes import END_OF_TURN, EOS, FakeTokenizer, fresh_model, random_model, random_network, saying, scripted_model
 
 
 class Record(pydantic.BaseModel):
@@ -400,7 +400,7 @@ def _until_error(stream: Iterator[str]) -> Iterator[str]:
 
 
 def test_samples_that_share_a_prompt_reuse_no_state() -> None:
-    model = random_model()
+    model = fresh_model()
     write = continuous(generate.text(model, sampler=samplers.multinomial(3)))
     with model.meter() as meter:
         state = write("the name", max_tokens=2, rng=1)

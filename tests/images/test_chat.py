@@ -85,10 +85,10 @@ def test_openai_parts_and_what_a_user_types_as_a_place() -> None:
 
 def test_messages_are_prompts_of_generators() -> None:
     model = image_model("llava")
-    model.tokenizer.hugging_face.chat_template = template("<image>")
+    before, model.tokenizer.hugging_face.chat_template = model.tokenizer.hugging_face.chat_template, template("<image>")
     try:
         messages = [{"role": "user", "content": ["What?", picture(1)]}]
         word = generate.regex(model, "[a-z]{3,8}")
         assert word(messages) == Chat(model).user(["What?", picture(1)]).assistant(word).value
     finally:
-        model.tokenizer.hugging_face.chat_template = None
+        model.tokenizer.hugging_face.chat_template = before

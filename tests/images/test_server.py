@@ -37,12 +37,12 @@ def asked(*seeds: int) -> list[Any]:
 @pytest.fixture(scope="module")
 def served() -> Iterator[Running]:
     model = models.from_transformers(*parts("llava"))
-    model.tokenizer.hugging_face.chat_template = template("<image>")
+    before, model.tokenizer.hugging_face.chat_template = model.tokenizer.hugging_face.chat_template, template("<image>")
     try:
         with Running(model) as running:
             yield running
     finally:
-        model.tokenizer.hugging_face.chat_template = None
+        model.tokenizer.hugging_face.chat_template = before
 
 
 def test_a_request_with_images_has_the_reply_of_a_chat(served: Running) -> None:
@@ -153,7 +153,7 @@ def test_hostile_images_are_errors_of_the_request(served: Running) -> None:
 
 def test_images_are_fetched_from_named_hosts_within_limits() -> None:
     model = models.from_transformers(*parts("llava"))
-    model.tokenizer.hugging_face.chat_template = template("<image>")
+    before, model.tokenizer.hugging_face.chat_template = model.tokenizer.hugging_face.chat_template, template("<image>")
     file = base64.b64decode(url(1).partition(",")[2])
     head = f"HTTP/1.1 200 OK\r\nContent-Length: {len(file)}\r\n\r\n".encode()
     try:
@@ -179,7 +179,7 @@ def test_images_are_fetched_from_named_hosts_within_limits() -> None:
                         part = {"type": "image_url", "image_url": {"url": one}}
                         running.client.chat.completions.create(model="tiny", messages=[{"role": "user", "content": [part]}])  # type: ignore[list-item]
     finally:
-        model.tokenizer.hugging_face.chat_template = None
+        model.tokenizer.hugging_face.chat_template = before
 
 
 def test_images_are_counted_and_need_a_model_that_takes_them(served: Running) -> None:
