@@ -16,6 +16,7 @@ from torch.nn import functional
 
 from outlines_cont.models.joined import are_adjacent, joined
 from outlines_cont.models.product import Product
+from outlines_cont.models.text_tower import TextTower
 
 
 class NotFused(Exception):
@@ -34,6 +35,7 @@ class Family:
         is_gated: whether the upper half of `up` is multiplied by the activation of the lower one.
         is_centred: whether the weight of a norm is added to 1.
         windows: which layers have a sliding window: "none", "all", or those that the config calls so ("typed").
+        position_axes: how many numbers a position has; those of text are equal (three where images are grids).
     """
 
     body: str = "model"
@@ -51,6 +53,7 @@ class Family:
     is_gated: bool = True
     is_centred: bool = False
     windows: str = "none"
+    position_axes: int = 1
 
 
 _POST_NORMS = (None, "post_attention_layernorm", None, "post_feedforward_layernorm")
@@ -84,8 +87,11 @@ FAMILIES = {
         norms=("ln_1", None, "ln_2", None),
         is_gated=False,
     ),
+    "Qwen2VLTextModel": Family(windows="typed", position_axes=3),
+    "Qwen2_5_VLTextModel": Family(windows="typed", position_axes=3),
+    "Qwen3VLTextModel": Family(position_axes=3),
 }
-"""By the class of the network."""
+"""By the class of the network, of the text model for a `TextTower`."""
 
 _tanh_gelu = partial(functional.gelu, approximate="tanh")
 _ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -147,7 +153,7 @@ class Decoder:
         layers: in order.
         rotary: the module of transformers that computes the angles; None without.
         heads, key_heads, size: of the attention: H, Hk, D.
-        is_gated: see `Family`.
+        is_gated, position_axes: see `Family`.
         embedding_scale, residual_scale, logits_scale: factors, 1 for most.
         logits_cap: the bound of the logits (by tanh), None for none.
     """
@@ -162,6 +168,7 @@ class Decoder:
     key_heads: int
     size: int
     is_gated: bool
+    position_axes: int
     embedding_scale: float
     residual_scale: float
     logits_scale: float
@@ -170,10 +177,11 @@ class Decoder:
 
 def read_decoder(network: Any) -> Decoder:
     """Return the weights of a network, joined where one product can take the place of several: their storage changes, not their values."""
-    family = FAMILIES.get(type(network).__name__)
+    named = network.model if isinstance(network, TextTower) else network
+    family = FAMILIES.get(type(named).__name__)
     if family is None:
-        raise NotFused(f"{type(network).__name__} is not in the table of families")
-    _check(network)
+        raise NotFused(f"{type(named).__name__} is not in the table of families")
+    _check(network, type(named).__module__)
     config, body = network.config, getattr(network, family.body)
     embedding = getattr(body, family.embedding)
     layers = list(getattr(body, family.layers))[: config.num_hidden_layers]
@@ -194,6 +202,7 @@ def read_decoder(network: Any) -> Decoder:
         key_heads=key_heads,
         size=size,
         is_gated=family.is_gated,
+        position_axes=family.position_axes,
         embedding_scale=_embedding_scale(embedding, config),
         residual_scale=getattr(config, "residual_multiplier", 1.0),
         logits_scale=1 / getattr(config, "logits_scaling", 1.0),
@@ -201,8 +210,11 @@ def read_decoder(network: Any) -> Decoder:
     )
 
 
-def _check(network: Any) -> None:
-    """Raise `NotFused` for a network with something that transformers did not make so, or that its family does not do by default."""
+def _check(network: Any, own: str) -> None:
+    """Raise `NotFused` for a network with something that transformers did not make so, or that its family does not do by default.
+
+    Modules of the Python module `own` are the family's.
+    """
     config = network.config
     if config._attn_implementation != "sdpa":
         raise NotFused(f"attention {config._attn_implementation!r} was chosen")
@@ -215,7 +227,7 @@ def _check(network: Any) -> None:
         raise NotFused(f"rotary embedding {min(kinds - _ROPES)!r}")
     for module in network.modules():
         home = type(module).__module__
-        if home != type(network).__module__ and not home.startswith(_FOREIGN_HOMES):
+        if home not in (own, TextTower.__module__) and not home.startswith(_FOREIGN_HOMES):
             raise NotFused(f"a module of type {type(module).__qualname__} of {home}")
     weights = list(network.parameters())
     kinds = {

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from outlines_cont.device import upload
@@ -31,14 +31,16 @@ _KEPT_TOKENS = 256
 _DECODERS: WeakKeyDictionary[Any, FusedDecoder] = WeakKeyDictionary()
 
 
-def fused_decoder(network: Any) -> FusedDecoder:
+def fused_decoder(network: Any, around: Sequence[nn.Module] = ()) -> FusedDecoder:
     """Return the fused forward of a network, whose weights are joined for it: their storage changes, not their values.
+
+    A change of the modules `around` it, whose forward it replaces, too, is one of the network.
 
     Raises `NotFused` with the reason if there is none. Cost: a copy of most weights, layer by layer, the first time.
     """
     known = _DECODERS.get(network)
     if known is None or known.change() is not None:
-        known = _DECODERS[network] = FusedDecoder(network)
+        known = _DECODERS[network] = FusedDecoder(network, around)
     return known
 
 
@@ -114,9 +116,9 @@ class _Space:
 class FusedDecoder:
     """A decoder of which every layer runs in a few operators. It shares the memory of the network's weights, and does not keep it alive."""
 
-    def __init__(self, network: Any) -> None:
+    def __init__(self, network: Any, around: Sequence[nn.Module] = ()) -> None:
         self._decoder = decoder = read_decoder(network)
-        self._watch = WeightsWatch(network)
+        self._watch = WeightsWatch(network, around)
         self._groups = decoder.heads // decoder.key_heads
         self._ropes = {layer.rope for layer in decoder.layers}
         self._windows = {layer.window for layer in decoder.layers}
@@ -260,8 +262,10 @@ class FusedDecoder:
         rotary: Any = self._decoder.rotary
         options = {"layer_type": name} if hasattr(rotary, "layer_types") else {}
         like = self._decoder.embedding[:1, None]
-        found = rotary(like, torch.arange(length, device=device)[None], **options)
-        cos, sin = (angles[0].to(like.dtype) for angles in found)
+        positions, axes = torch.arange(length, device=device), self._decoder.position_axes
+        found = rotary(like, positions.expand(axes, 1, -1) if axes > 1 else positions[None], **options)
+        # Some releases of transformers have angles for each axis.
+        cos, sin = (angles.flatten(0, -3)[0].to(like.dtype) for angles in found)
         half = sin.shape[1] // 2
         return torch.cat([cos, -sin[:, :half], sin[:, half:]], 1)[:, None]
 

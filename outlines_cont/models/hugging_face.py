@@ -63,9 +63,10 @@ from outlines_cont.models.fused import FusedDecoder, fused_decoder
 from outlines_cont.models.image_probe import NO_IMAGES, ImageFeeder, probe_images
 from outlines_cont.models.image_reader import ImageReader, takes_images
 from outlines_cont.models.invariant import invariant_decoder
+from outlines_cont.models.joined import forward_mark
 from outlines_cont.models.loading import Opening, load, load_bundled, next_number, open_processor, reopened
 from outlines_cont.models.step_graphs import StepGraphs
-from outlines_cont.models.text_tower import text_tower
+from outlines_cont.models.text_tower import modules_around, text_tower, unwrapped
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 from outlines_cont.models.versions import cache_argument
 from outlines_cont.waiting import spin_watch
@@ -124,7 +125,9 @@ class HuggingFaceModel(EngineModel):
         # Kept, as the decoder that is made of it does not keep it alive.
         self._text_tower = text_tower(model)
         self._fused, self._why_not_fused = (
-            _made(make, self._text_tower) if fused else (None, "turned off: `fused=False`")
+            _made(make, self._text_tower, modules_around(self._text_tower, model))
+            if fused
+            else (None, "turned off: `fused=False`")
         )
         self.vocab_size = _vocab_size(model)
         self.tokenizer: TokenizerProtocol = (
@@ -139,7 +142,7 @@ class HuggingFaceModel(EngineModel):
         self._number = next_number()
         self.kv_store = KVStore(kv_budget_bytes)
         size = default_prefix_cache_bytes(model.device) if prefix_cache_bytes is None else prefix_cache_bytes
-        self._prefix_cache = PrefixCache(self.kv_store, size, lambda: _weights_mark(model))
+        self._prefix_cache = PrefixCache(self.kv_store, size, lambda: forward_mark(model))
         self.pixels = PixelStore(_PIXEL_BYTES)
         self._open_processor = open_processor
         self._takes = frozenset(inspect.signature(model.forward).parameters)
@@ -593,6 +596,7 @@ def from_transformers(
         UnsupportedModel: `deterministic` was given, and our own forward does not run the model, or this machine's libraries are not
             so; the model is no decoder, has no cache, or is recurrent in a way that its cache cannot carry exactly.
     """
+    model = unwrapped(model)
     if not isinstance(model, PreTrainedModel):
         raise TypeError(
             f"expected a transformers model as `model`, got {type(model).__name__}. "
@@ -639,10 +643,12 @@ def _itself(value: Any) -> Any:
     return value
 
 
-def _made(make: Callable[[PreTrainedModel], FusedDecoder], model: PreTrainedModel) -> tuple[FusedDecoder | None, str]:
-    """Return our own forward of a network; None and the reason if there is none."""
+def _made(
+    make: Callable[[Any, Sequence[torch.nn.Module]], FusedDecoder], tower: Any, around: Sequence[torch.nn.Module]
+) -> tuple[FusedDecoder | None, str]:
+    """Return our own forward of a network of texts, and of what is around it; None and the reason if there is none."""
     try:
-        return make(model), ""
+        return make(tower, around), ""
     except NotFused as reason:
         return None, str(reason)
 
@@ -656,24 +662,6 @@ def _vocab_size(model: PreTrainedModel) -> int:
 def _eos_token_ids(model: PreTrainedModel, tokenizer: TokenizerProtocol) -> frozenset[int]:
     sources = [getattr(model.generation_config, "eos_token_id", None), tokenizer.eos_token_id]
     return frozenset(i for source in sources for i in ([source] if isinstance(source, int) else source or ()))
-
-
-def _weights_mark(network: torch.nn.Module) -> list[tuple[int, int, int]]:
-    """Return identity, address and version of every parameter and buffer: a list that differs after weights have changed.
-
-    It does not detect a change through `parameter.data`, which has a version of its own. Cost: 0.3 us for each module and parameter;
-    nothing is read from the device.
-    """
-    marks = []
-    below: list[torch.nn.Module] = [network]
-    while below:
-        module = below.pop()
-        below += [child for child in module._modules.values() if child is not None]
-        for tensors in (module._parameters, module._buffers):
-            for tensor in tensors.values():
-                if tensor is not None:
-                    marks.append((id(tensor), tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version))
-    return marks
 
 
 def default_prefix_cache_bytes(device: torch.device) -> int:

@@ -16,7 +16,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from outlines_cont.kv.growing import Tails
@@ -60,19 +60,22 @@ class _Row:
         return cls(chosen, len(columns), (columns[ranks] - first).tolist(), ranks.tolist())
 
 
-def invariant_decoder(network: Any) -> InvariantDecoder:
-    """Return the deterministic forward of a network, whose weights are joined for it; `NotFused` with the reason if there is none."""
+def invariant_decoder(network: Any, around: Sequence[nn.Module] = ()) -> InvariantDecoder:
+    """Return the deterministic forward of a network, whose weights are joined for it; `NotFused` with the reason if there is none.
+
+    For `around` see `fused_decoder`.
+    """
     known = _DECODERS.get(network)
     if known is None or known.change() is not None:
-        known = _DECODERS[network] = InvariantDecoder(network)
+        known = _DECODERS[network] = InvariantDecoder(network, around)
     return known
 
 
 class InvariantDecoder(FusedDecoder):
     """A decoder whose logits of a token depend on the tokens before it alone. It takes the time of 32 tokens for one."""
 
-    def __init__(self, network: Any) -> None:
-        super().__init__(network)
+    def __init__(self, network: Any, around: Sequence[nn.Module] = ()) -> None:
+        super().__init__(network, around)
         device = self._decoder.embedding.device
         if device.type != "cpu":
             raise NotFused(f"weights on {device}; a deterministic forward is one of the CPU")

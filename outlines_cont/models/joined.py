@@ -1,7 +1,8 @@
 """`joined`: several weights as one tensor, whose memory they share from then on, so that one product takes the place of theirs.
 
 `WeightsWatch` tells whether a network is still as it was read: the same modules, weights at the same addresses, no hooks, no patched
-methods, no training. It does not look at values: those that are edited in place are seen by whoever shares their memory.
+methods, no training. It does not look at values: those that are edited in place are seen by whoever shares their memory. `forward_mark`
+differs after a change of anything by which a network gives other keys and values.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from torch.utils.weak import WeakTensorKeyDictionary
 _END = object()
 _WHOLES: Any = WeakTensorKeyDictionary()
 """The tensors that were made, by the first of their weights."""
+_KNOWN_HOMES = ("torch.", "transformers.")
+_PLAIN = (bool, float, str, type(None))  # integers may count steps or lengths
 
 
 def joined(weights: Sequence[Tensor]) -> Tensor:
@@ -45,15 +48,20 @@ def joined(weights: Sequence[Tensor]) -> Tensor:
 
 
 class WeightsWatch:
-    """The modules and weights of a network when it was read. It does not keep the network itself alive."""
+    """The modules and weights of a network when it was read, with those of the modules `around` it, of which only some were read.
 
-    def __init__(self, network: nn.Module) -> None:
-        modules = list(network.modules())
+    It does not keep the network itself alive.
+    """
+
+    def __init__(self, network: nn.Module, around: Sequence[nn.Module] = ()) -> None:
+        inside = list(network.modules())
+        modules = [*around, *inside]
         self._hooks = [hooks for module in modules for hooks in (module._forward_hooks, module._forward_pre_hooks)]
         self._own = [vars(module) for module in modules]
         tables = [
-            table for module in modules for table in (module._modules, module._parameters, module._buffers) if table
+            table for module in inside for table in (module._modules, module._parameters, module._buffers) if table
         ]
+        tables += [module._modules for module in around]
         # Views of the tables: their members now, and a last one, so that none may be missing.
         self._tables: list[Any] = [table.values() for table in tables] + [(_END,)]
         self._members = [*chain.from_iterable(self._tables)]
@@ -85,3 +93,37 @@ def are_adjacent(whole: Tensor, weights: Iterable[Tensor]) -> bool:
             return False
         address += weight.nbytes
     return True
+
+
+def forward_mark(network: nn.Module) -> list[Any]:
+    """Return a list that differs after a change of the network: identity, address and version of every parameter and buffer; hooks,
+    replaced methods `forward` and training mode of modules; flags, names and factors of modules that are neither of torch nor of
+    transformers.
+
+    It does not detect a change through `parameter.data`, which has a version of its own, or of an attribute of transformers' modules.
+    Cost: 0.5 us for each module and parameter; nothing is read from the device.
+    """
+    marks: list[Any] = [*nn.modules.module._global_forward_hooks, *nn.modules.module._global_forward_pre_hooks]
+    below = [network]
+    while below:
+        module = below.pop()
+        below += [child for child in module._modules.values() if child is not None]
+        for tensors in (module._parameters, module._buffers):
+            for tensor in tensors.values():
+                if tensor is not None:
+                    marks.append((id(tensor), tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version))
+        own = vars(module)
+        if module._forward_hooks or module._forward_pre_hooks or own["training"] or "forward" in own:
+            marks.append((*module._forward_hooks, *module._forward_pre_hooks, own["training"], own.get("forward")))
+        if not type(module).__module__.startswith(_KNOWN_HOMES):
+            marks.append([(name, _plain(value)) for name, value in own.items() if name[:2] != "__"])
+    return marks
+
+
+def _plain(value: Any) -> Any:
+    """Return a copy of a value that is made of flags, factors and names; None for another."""
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, dict):
+        return [(key, _plain(one)) for key, one in value.items() if isinstance(key, _PLAIN)]
+    return [*map(_plain, value)] if isinstance(value, (list, tuple, set, frozenset)) else None

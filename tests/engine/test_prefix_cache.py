@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import random
 import threading
@@ -16,7 +17,7 @@ import torch
 from outlines_cont import BatchedExecutor, SequenceState, continuous, engine_of, generate, models, samplers
 from outlines_cont.engine.job import Job
 from outlines_cont.engine.row import RowStatus
-from outlines_cont.errors import KVBudgetError
+from outlines_cont.errors import KVBudgetError, UnsupportedModel
 from outlines_cont.kv.share import Sharing
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.models.hugging_face import default_prefix_cache_bytes
@@ -258,9 +259,59 @@ def _replace(network: Any) -> None:
     layers[0], layers[1] = layers[1], layers[0]
 
 
-@pytest.mark.parametrize("change", [_step, _load, _assign, _replace])
-def test_changed_weights_are_noticed_and_states_of_before_leave_nothing_behind(change: Any) -> None:
-    model = opened()
+def _hook(network: Any) -> None:
+    network.model.layers[0].mlp.register_forward_hook(lambda _module, _given, out: -out)
+
+
+def _early_hook(network: Any) -> None:
+    network.model.layers[0].mlp.register_forward_pre_hook(lambda _module, given: (2 * given[0],))
+
+
+def _patch(network: Any) -> None:
+    network.model.layers[0].mlp.forward = lambda x: -x
+
+
+def _switch_off(network: Any) -> None:
+    network.model.layers[0].mlp.down_proj._disable_adapters = True
+
+
+def _choose(network: Any) -> None:
+    network.model.layers[0].mlp.down_proj._active_adapter = ["other"]
+
+
+def _rescale(network: Any) -> None:
+    network.model.layers[0].mlp.down_proj.scaling["other"] = network.model.layers[0].mlp.down_proj.scaling["own"] = 3.0
+
+
+class _Adapted(torch.nn.Module):
+    """A product with two small ones beside it, one of which is added, as libraries of adapters have it."""
+
+    def __init__(self, product: Any) -> None:
+        super().__init__()
+        self.product, self._disable_adapters, self._active_adapter = product, False, ["own"]
+        self.scaling = {"own": 1.0, "other": -1.0}
+        self.beside = torch.nn.ModuleDict({name: copy.deepcopy(product) for name in self.scaling})
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        (name,) = self._active_adapter
+        return self.product(x) if self._disable_adapters else self.product(x) + self.scaling[name] * self.beside[name](x)
+
+
+def adapted() -> HuggingFaceModel:
+    """A model of its own with an adapter."""
+    network = random_network("llama")
+    network.model.layers[0].mlp.down_proj = _Adapted(network.model.layers[0].mlp.down_proj)
+    model = models.from_transformers(network, FakeTokenizer(), prefix_cache_bytes=PLENTY)
+    model.prefix_cache.min_tokens = 8
+    return model
+
+
+_CHANGES = [_step, _load, _assign, _replace, _hook, _early_hook, _patch, _switch_off, _choose, _rescale]
+
+
+@pytest.mark.parametrize("change", _CHANGES)
+def test_a_changed_network_is_noticed_and_states_of_before_leave_nothing_behind(change: Any) -> None:
+    model = adapted() if change in (_switch_off, _choose, _rescale) else opened()
     old = continuous(generate.text(model))(SYSTEM, max_tokens=2)
     change(model.hugging_face)
     continuous(generate.text(model))(old + SYSTEM, max_tokens=2)
@@ -268,6 +319,58 @@ def test_changed_weights_are_noticed_and_states_of_before_leave_nothing_behind(c
         state = continuous(generate.text(model))(SYSTEM, max_tokens=2)
     assert meter.reused_tokens == 0
     assert_is_fresh(model, state, 2)
+    with model.meter() as meter:
+        continuous(generate.text(model))(SYSTEM, max_tokens=2)
+    assert meter.reused_tokens == num_ids(SYSTEM) - 1  # until the next change
+
+
+@pytest.mark.filterwarnings("ignore")  # of what is imported
+def test_adapters_of_peft_are_those_that_are_active() -> None:
+    peft = pytest.importorskip("peft", reason="needs the package peft")
+    wrapped = peft.get_peft_model(random_network("llama"), _lora(peft))
+    wrapped.add_adapter("other", _lora(peft))
+    model = models.from_transformers(wrapped.eval(), FakeTokenizer(), prefix_cache_bytes=PLENTY)
+    assert model.hugging_face is wrapped.get_base_model()
+
+    write, found = continuous(generate.text(model)), []
+    for name in ("default", "other", "default"):
+        wrapped.set_adapter(name)
+        found += [(write(SYSTEM, max_tokens=1).logits[0, 0], _whole(model))]
+    with wrapped.disable_adapter():
+        found += [(write(SYSTEM, max_tokens=1).logits[0, 0], _whole(model))]
+    for own, whole in found:
+        assert_close(own.double(), whole.double(), 1e-5)
+    assert not torch.allclose(found[0][1], found[1][1])
+    assert not torch.allclose(found[0][1], found[3][1])
+
+
+def _whole(model: HuggingFaceModel) -> torch.Tensor:
+    """(V,) logits that the network itself has behind the prompt and its next token."""
+    ids = torch.tensor([model.tokenizer.encode(SYSTEM, add_special_tokens=True)])
+    with torch.no_grad():
+        first = model.hugging_face(input_ids=ids, use_cache=False).logits[:, -1:].argmax(-1)
+        logits: torch.Tensor = model.hugging_face(input_ids=torch.cat([ids, first], 1), use_cache=False).logits[0, -1]
+    return logits
+
+
+def _lora(peft: Any) -> Any:
+    options = {"r": 4, "lora_alpha": 64, "target_modules": ["q_proj", "v_proj"], "init_lora_weights": False}
+    return peft.LoraConfig(task_type="CAUSAL_LM", **options)
+
+
+@pytest.mark.filterwarnings("ignore")  # of what is imported
+def test_a_prompt_that_an_adapter_has_learned_is_refused() -> None:
+    peft = pytest.importorskip("peft", reason="needs the package peft")
+    learned = peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=4)
+    with pytest.raises(UnsupportedModel, match="inside of the layers.*'default', which learns a prompt"):
+        models.from_transformers(peft.get_peft_model(random_network("llama"), learned), FakeTokenizer())
+
+
+@pytest.mark.slow  # as torch imports its compiler
+@pytest.mark.filterwarnings("ignore")  # of what is imported
+def test_a_compiled_network_is_the_one_inside() -> None:
+    network = random_network("llama")
+    assert models.from_transformers(torch.compile(network), FakeTokenizer()).hugging_face is network
 
 
 def test_weights_that_were_changed_unseen_are_told() -> None:

@@ -17,6 +17,7 @@ _EXACT = 1e-4
 def test_what_follows_an_image_is_exact_however_it_is_kept(family: str) -> None:
     model = image_model(family)
     assert model.capabilities.images, model.capabilities.images.why
+    assert model.capabilities.fused, model.capabilities.fused.why  # texts, and what is behind an image
     write = continuous(generate.regex(model, "[a-z]{3} [0-9]{2}", force=False, sampler=samplers.multinomial()))
     with model.meter() as meter:
         state = model.see("Read this: <image>\nTotal: ", images=[picture(1)], rng=3)

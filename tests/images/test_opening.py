@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import copy
 import io
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +53,39 @@ def test_texts_alone_need_no_processor_and_are_those_of_the_text_model(tmp_path:
     assert torch.equal(calls[0].logprobs[..., -8:], calls[1].logprobs[..., -8:])
     assert not model.capabilities.images
     assert "processor cannot be used" in model.capabilities.images.why
+
+
+@pytest.mark.parametrize("family", ["llava", "qwen3_vl"])
+@pytest.mark.parametrize("place", ["", "model", "model.language_model", "lm_head"])
+def test_what_is_changed_around_the_text_model_is_run_by_transformers(family: str, place: str) -> None:
+    network = copy.deepcopy(parts(family)[0])
+    model = models.from_transformers(network, tokenizer())
+    module = network.get_submodule(place)
+    logits = partial(_next_logits, model)
+    before = logits()
+    assert model.capabilities.fused, model.capabilities.fused.why
+    handle = module.register_forward_hook(lambda _module, _given, out: doubled(out))
+    assert model.capabilities.fused.why == "hooks are registered"
+    assert not torch.allclose(before, logits())
+    handle.remove()
+    assert model.capabilities.fused
+    assert torch.equal(before, logits())
+    run = module.forward
+    module.forward = lambda *given, **options: run(*given, **options)
+    assert model.capabilities.fused.why == "a method of a module is replaced"
+
+
+def _next_logits(model: Any) -> torch.Tensor:
+    return continuous(generate.text(model))("Message: two lamps", max_tokens=1, min_tokens=1).logits
+
+
+def doubled(out: Any) -> Any:
+    """What a module returns, with the numbers of its first tensor twice as large."""
+    if isinstance(out, torch.Tensor):
+        return out * 2
+    name = "logits" if "logits" in out else "last_hidden_state"
+    out[name] = out[name] * 2
+    return out
 
 
 def test_a_network_whose_prompt_is_not_causal_is_refused_by_name() -> None:
