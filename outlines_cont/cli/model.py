@@ -95,7 +95,7 @@ def set_threads(model: HuggingFaceModel, num_rows: int) -> str:
         return f"the model runs on {model.device}"
     if _VARIABLE in os.environ:
         return f"{torch.get_num_threads()}, as set by {_VARIABLE}"
-    input_ids = torch.zeros((num_rows, 2), dtype=torch.int64)
+    input_ids = torch.zeros((num_rows, 2), dtype=torch.int64, device="cpu")
 
     def forward(threads: int) -> float:
         torch.set_num_threads(threads)

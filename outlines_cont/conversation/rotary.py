@@ -72,7 +72,9 @@ def _probed(model: LanguageModel) -> Rotary | str:
     if kind not in _FIXED:
         return f"the rotation of {type(network).__name__} ({kind!r}) changes with the length of the text"
     rotary = Rotary(modules[0].inv_freq.detach().double().cpu())
-    ids = torch.randint(model.vocab_size, (1, _PROBE_TOKENS), generator=torch.Generator().manual_seed(0))
+    ids = torch.randint(
+        model.vocab_size, (1, _PROBE_TOKENS), generator=torch.Generator("cpu").manual_seed(0), device="cpu"
+    )
     pairs = zip(_keys(model, ids, 0), _keys(model, ids, _PROBE_SHIFT), strict=True)
     for index, (here, there) in enumerate(pairs):
         if here.shape[-1] != 2 * len(rotary.frequencies):

@@ -241,7 +241,7 @@ class ModelDraft(Drafter):
         # The random number with which the row will draw, which is not taken from its stream.
         uniforms = [r.row.stream.peek(r.lookahead.num_drawn) if d.needs_random else 0.0 for r, d in pairs]
         counts = [_token_counts(request) if d.needs_counts else None for request, d in pairs]
-        drawn = self._plans.of(drawings).draw(logits, torch.tensor(uniforms, dtype=torch.float64), counts)
+        drawn = self._plans.of(drawings).draw(logits, torch.tensor(uniforms, dtype=torch.float64, device="cpu"), counts)
         return drawn.token_ids, drawn.logprobs
 
     def _masked(self, requests: Sequence[DraftRequest], logits: torch.Tensor) -> torch.Tensor:

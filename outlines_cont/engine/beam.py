@@ -200,9 +200,9 @@ class BeamJob(Job):
         of_way = torch.from_numpy(np.repeat(np.arange(len(ways)), [len(way.token_ids) for way in ways]))
         at = upload(token_ids, masked.device)
         chances = (logits[at] - norm).double().exp().cpu()
-        logs = torch.zeros(len(ways), dtype=torch.float64).index_add_(0, of_way, chances).log()
+        logs = torch.zeros(len(ways), dtype=torch.float64, device="cpu").index_add_(0, of_way, chances).log()
         is_open = (masked[at] > -torch.inf).cpu()
-        is_allowed = torch.zeros(len(ways), dtype=torch.bool)
+        is_allowed = torch.zeros(len(ways), dtype=torch.bool, device="cpu")
         is_allowed[of_way[is_open]] = True
         logs[~is_allowed] = -torch.inf
         logs[[not has_room(row, way) for way in ways]] = -torch.inf

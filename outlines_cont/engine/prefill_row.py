@@ -20,7 +20,7 @@ from outlines_cont.samplers import greedy
 from outlines_cont.state.image_span import ceiling
 from outlines_cont.state.row import StateRow
 
-_READ = torch.empty(0)  # in place of logits, which are not kept
+_READ = torch.empty(0, device="cpu")  # in place of logits, which are not kept
 
 
 class PrefillRow(Row):

@@ -25,7 +25,7 @@ from outlines_cont.state.tokens import Given, as_given, check_length, checked_gi
 # How many logits are held at a time, 256 MB in float32, and how many rows run together.
 _MAX_LOGITS, _MAX_ROWS = 2**26, 32
 _LEAST = 16
-_NOTHING = torch.empty(0)  # in place of logits, which are not kept
+_NOTHING = torch.empty(0, device="cpu")  # in place of logits, which are not kept
 
 
 class TokenScore(NamedTuple):
@@ -132,7 +132,7 @@ def score_texts(model: LanguageModel, prompt: Any, text: Any) -> Any:
     starts = [len(row.token_ids) for row in begun]
     found = score_rows(model, rows, [max(start, 1) for start in starts])
     scores = [
-        torch.tensor([math.nan] * (not start and len(row.token_ids) > 0) + [one.logprob for one in ones])
+        torch.tensor([math.nan] * (not start and len(row.token_ids) > 0) + [one.logprob for one in ones], device="cpu")
         for start, row, ones in zip(starts, rows, found, strict=True)
     ]
     return scores[0] if is_one else scores

@@ -209,7 +209,7 @@ def _table(
     """Return (R,) token ids, log-probabilities by (R, V) `normal`, and those masked and warped (`BatchDraw`). `is_free`: without masks."""
     if plan.takes_largest:
         return _largest(masked, normal, normal if is_free else masked.log_softmax(dim=-1))
-    uniforms = torch.tensor(draws.uniforms, dtype=torch.float64) if plan.needs_random else None
+    uniforms = torch.tensor(draws.uniforms, dtype=torch.float64, device="cpu") if plan.needs_random else None
     counts: list[TokenCounts | None] | None = None
     if plan.needs_counts:
         counts = [drawing.counts_of(row) for row, drawing in zip(draws.rows, draws.drawings, strict=True)]

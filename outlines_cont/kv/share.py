@@ -179,5 +179,9 @@ def _queries(groups: Sequence[Sequence[int]], num_rows: int) -> Queries:
         return Queries()
     indices = {row: at * samples + i for at, group in enumerate(groups) for i, row in enumerate(group)}
     rows = sorted(indices)
-    gathered = torch.tensor([indices[row] for row in rows])
-    return Queries(torch.tensor(gather), None if len(rows) == num_rows else torch.tensor(rows), gathered)
+    gathered = torch.tensor([indices[row] for row in rows], device="cpu")
+    return Queries(
+        torch.tensor(gather, device="cpu"),
+        None if len(rows) == num_rows else torch.tensor(rows, device="cpu"),
+        gathered,
+    )

@@ -121,7 +121,7 @@ class CallableModel(EngineModel):
         held, _ = cache.update(new, new.new_empty(num_rows, 1, width, 0), 0)
         rows = held[:, 0, :, 0].numpy().astype(np.int64)
         seen = np.ones(rows.shape, bool) if attention_mask is None else attention_mask.numpy().astype(bool)
-        out = torch.zeros(num_rows, len(columns), self.vocab_size, dtype=self.dtype)
+        out = torch.zeros(num_rows, len(columns), self.vocab_size, dtype=self.dtype, device="cpu")
         known: dict[bytes, torch.Tensor] = {}
         stops = [rows.shape[1] - width + column + 1 for column in columns]
         for row, is_token in enumerate(seen):

@@ -259,7 +259,10 @@ def is_invariant(config: Any, model: LanguageModel, own: Forward) -> bool:
 
     def fed(rows: Sequence[list[int]], *cuts: int) -> list[torch.Tensor]:
         """(T, V) logits of each row, fed up to each cut."""
-        batch, parts = KVBatch(cast(LanguageModel, probed), [None] * len(rows)), [[torch.empty(0)] for _ in rows]
+        batch, parts = (
+            KVBatch(cast(LanguageModel, probed), [None] * len(rows)),
+            [[torch.empty(0, device="cpu")] for _ in rows],
+        )
         for start, stop in pairwise((0, *cuts, max(map(len, rows)))):
             chunks = [row[start:stop] for row in rows]
             found = batch.feed(chunks, [[*range(len(chunk))] for chunk in chunks])
@@ -483,8 +486,8 @@ def _branch_error(model: LanguageModel, num_ids: int) -> float:
 
 
 def _random_ids(num_ids: int, *lengths: int) -> list[list[int]]:
-    generator = torch.Generator().manual_seed(0)
-    return [torch.randint(num_ids, (length,), generator=generator).tolist() for length in lengths]
+    generator = torch.Generator("cpu").manual_seed(0)
+    return [torch.randint(num_ids, (length,), generator=generator, device="cpu").tolist() for length in lengths]
 
 
 def relative_error(

@@ -17,8 +17,9 @@ import hashlib
 import inspect
 import json
 import os
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import replace
 from functools import cached_property, partial
 from os import PathLike
@@ -416,7 +417,8 @@ class HuggingFaceModel(EngineModel):
     ) -> torch.Tensor:
         assert self._fused is not None
         run = self._fused if self._graphs is None else self._graphs
-        return run(input_ids, attention_mask, position_ids, cache.tails, columns)
+        with self._in_own_type():
+            return run(input_ids, attention_mask, position_ids, cache.tails, columns)
 
     def _plain_forward(
         self,
@@ -440,9 +442,21 @@ class HuggingFaceModel(EngineModel):
         if is_ours and attention_mask is None and (width := input_ids.shape[1]) > 1 and cache.tails.num_columns:
             mask = causal_mask(width, cache.tails.length + width, self.dtype, input_ids.device)
             options |= {"attention_mask": mask} if "attention_mask" in self._takes else {}
-        with prefix_attention_of(self.hugging_face.config) if is_ours else _no_context:
+        with prefix_attention_of(self.hugging_face.config) if is_ours else _no_context, self._in_own_type():
             logits: torch.Tensor = self.hugging_face(input_ids=input_ids, use_cache=True, **options).logits
         return logits if "logits_to_keep" in self._takes else logits[:, list(columns)]
+
+    def _in_own_type(self) -> AbstractContextManager[object]:
+        """Return a context without autocast: keys and values of several float types would not fit together."""
+        kind = self.device.type
+        if not torch.is_autocast_enabled(kind):
+            return _no_context
+        warnings.warn(
+            f"`torch.autocast` is left out: {self!r} runs in the float type of its weights, as its keys and values are kept. "
+            "Open it in another one: `dtype='bfloat16'`.",
+            stacklevel=2,
+        )
+        return torch.autocast(kind, enabled=False)
 
     @property
     def _config_text(self) -> str:

@@ -110,7 +110,7 @@ class ImageReader:
 
     def types(self, token_ids: Sequence[int]) -> dict[str, torch.Tensor]:
         """Return what the network takes for each token of (1, N) ids: 1 for those of the image, else 0."""
-        ids = torch.tensor([[*token_ids]])
+        ids = torch.tensor([[*token_ids]], device="cpu")
         return {name: self._is_image(ids) for name in _TYPES if name in self._takes}
 
     def _is_image(self, ids: torch.Tensor) -> torch.Tensor:
@@ -129,10 +129,11 @@ class ImageReader:
             return None, 0
         known = {**inputs, **self.types(token_ids)}
         if "mm_token_type_ids" not in known:
-            known["mm_token_type_ids"] = self._is_image(torch.tensor([[*token_ids]]))
+            known["mm_token_type_ids"] = self._is_image(torch.tensor([[*token_ids]], device="cpu"))
         takes = inspect.signature(index).parameters
         found, deltas = index(
-            input_ids=torch.tensor([[*token_ids]]), **{name: value for name, value in known.items() if name in takes}
+            input_ids=torch.tensor([[*token_ids]], device="cpu"),
+            **{name: value for name, value in known.items() if name in takes},
         )
         return found, int(deltas.flatten()[0])
 

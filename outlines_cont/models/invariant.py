@@ -168,9 +168,9 @@ class InvariantDecoder(FusedDecoder):
             folded = query.new_zeros((1, key_heads, num_rows, decoder.size))
             part = query[places].view(-1, key_heads, groups, decoder.size).transpose(0, 1)
             folded[0, :, :count] = part.reshape(key_heads, count, -1)
-            ends = torch.tensor(ranks).repeat_interleave(groups)
+            ends = torch.tensor(ranks, device="cpu").repeat_interleave(groups)
             ends = functional.pad(ends, (0, num_rows - count))[:, None]
-            keys = torch.arange(size)
+            keys = torch.arange(size, device="cpu")
             hidden = keys > ends
             if layer.window is not None:
                 hidden |= keys <= ends - layer.window

@@ -208,7 +208,7 @@ class Mirostat(Warper):
 
     def warp(self, logits: torch.Tensor) -> torch.Tensor:
         """Return the logits for rows in which no token was drawn yet."""
-        return logits.where(logits >= _floor(logits, torch.full((len(logits), 1), 2.0 * self.tau)), -torch.inf)
+        return logits.where(logits >= _floor(logits, logits.new_full((len(logits), 1), 2.0 * self.tau)), -torch.inf)
 
     @classmethod
     def for_rows(cls, warpers: Sequence[Self]) -> RowWarper:
@@ -294,7 +294,7 @@ class XTC(Warper):
         return RowXTC(
             column([math.log(warper.threshold) for warper in warpers]),
             column([warper.probability for warper in warpers]),
-            torch.tensor(kept, dtype=torch.int64).view(-1, 2),
+            torch.tensor(kept, dtype=torch.int64, device="cpu").view(-1, 2),
         )
 
 

@@ -147,7 +147,7 @@ def where_not_below(logits: torch.Tensor, floor: torch.Tensor) -> torch.Tensor:
 
 def column(values: Sequence[float]) -> torch.Tensor:
     """Return (r, 1) float64 numbers on the CPU, one for each row."""
-    return torch.tensor(values, dtype=torch.float64)[:, None]
+    return torch.tensor(values, dtype=torch.float64, device="cpu")[:, None]
 
 
 _BUCKETS = 2048

@@ -290,7 +290,7 @@ class _Writer:
     def tensors(self, rows: Sequence[StateRow]) -> dict[str, torch.Tensor]:
         """Return everything to write by its name."""
         out = {
-            name: torch.tensor([item for row in rows for item in getattr(row, name)], dtype=dtype)
+            name: torch.tensor([item for row in rows for item in getattr(row, name)], dtype=dtype, device="cpu")
             for name, dtype in _COLUMNS.items()
         }
         for number, held in enumerate(self._stores.values()):

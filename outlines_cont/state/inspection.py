@@ -198,7 +198,7 @@ def _number(value: torch.Tensor) -> float | None:
 def _allowed(token_fsm: TokenFSM, state: int, vocab_size: int) -> torch.Tensor:
     """Return (V,) bool: what the constraint allows."""
     bits = np.unpackbits(token_fsm.bitmask(state).view(np.uint8), bitorder="little")[:vocab_size]
-    found = torch.zeros(vocab_size, dtype=torch.bool)
+    found = torch.zeros(vocab_size, dtype=torch.bool, device="cpu")
     found[: len(bits)] = torch.from_numpy(bits).bool()
     return found
 

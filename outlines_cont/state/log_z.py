@@ -32,7 +32,9 @@ class LogZ(NamedTuple):
     def of(cls, log_weights: Sequence[Sequence[float]]) -> LogZ:
         """Return the estimate from the logarithms of the weights, one sequence for each batch entry, none of them empty."""
         found = [_estimate(weights) for weights in log_weights]
-        value, error, effective = (torch.tensor(column, dtype=torch.float64) for column in zip(*found, strict=True))
+        value, error, effective = (
+            torch.tensor(column, dtype=torch.float64, device="cpu") for column in zip(*found, strict=True)
+        )
         return cls(value, error, effective)
 
 

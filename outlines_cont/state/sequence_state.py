@@ -95,7 +95,7 @@ class SequenceState(StateViews):
         rows = self.model.prefilled(self._flat)
         if any(new is not old for new, old in zip(rows, self._flat, strict=True)):
             self._learn(rows)
-        known = next((row.logits for row in rows if row.logits is not None), torch.empty(0))
+        known = next((row.logits for row in rows if row.logits is not None), torch.empty(0, device="cpu"))
         missing = torch.full((self.model.vocab_size,), torch.nan, dtype=known.dtype, device=known.device)
         lines = [row.logits if row.logits is not None else missing for row in rows]
         shape = (self.batch_size, self.num_samples, self.model.vocab_size)

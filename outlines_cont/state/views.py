@@ -475,15 +475,17 @@ class StateViews(Immutable):
         return [[of(row) for row in group] for group in self.rows]
 
     def _numbers(self, of: Callable[[StateRow], Any], dtype: torch.dtype) -> torch.Tensor:
-        return torch.tensor([of(row) for row in self._flat], dtype=dtype).reshape(self.batch_size, self.num_samples)
+        return torch.tensor([of(row) for row in self._flat], dtype=dtype, device="cpu").reshape(
+            self.batch_size, self.num_samples
+        )
 
     def _padded(
         self, values: Callable[[StateRow], Sequence[float]], dtype: torch.dtype, padding: float = 0
     ) -> torch.Tensor:
         """Return (B, S, T): what `values` has of each token of a row, padded on the left."""
-        out = torch.full(self.shape, padding, dtype=dtype)
+        out = torch.full(self.shape, padding, dtype=dtype, device="cpu")
         for line, row in zip(out.flatten(0, 1), self._flat, strict=True):
-            line[len(line) - len(row.token_ids) :] = torch.tensor(list(values(row)), dtype=dtype)
+            line[len(line) - len(row.token_ids) :] = torch.tensor(list(values(row)), dtype=dtype, device="cpu")
         return out
 
 

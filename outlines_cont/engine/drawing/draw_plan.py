@@ -104,7 +104,7 @@ def draw_with(
     drawing: Drawing, masked: torch.Tensor, uniforms: Sequence[float] | None, counts: Counts | None
 ) -> BatchDraw:
     """Return the draws of one sampler from masked (R, V) logits; raise the first error of the sampler."""
-    numbers = None if uniforms is None else torch.tensor(uniforms, dtype=torch.float64)
+    numbers = None if uniforms is None else torch.tensor(uniforms, dtype=torch.float64, device="cpu")
     drawn = DrawPlan([drawing] * len(masked)).draw(masked, numbers, counts)
     for error in drawn.errors.values():
         raise error
@@ -181,7 +181,7 @@ def _drawn(
     logprobs = torch.zeros(len(masked), dtype=masked.dtype, device=masked.device)
     errors: dict[int, Exception] = {}
     for part in parts:
-        rows = torch.tensor(part.rows)
+        rows = torch.tensor(part.rows, device="cpu")
         drawn = part.draw(
             masked[rows],
             None if uniforms is None else uniforms[rows],
