@@ -669,8 +669,12 @@ def _made(
 
 def _vocab_size(model: PreTrainedModel) -> int:
     """Return the width of the logits: the output layer's, which may be padded beyond the tokenizer."""
-    weight = getattr(model.get_output_embeddings(), "weight", None)  # type: ignore[no-untyped-call]
-    return int(model.config.get_text_config(decoder=True).vocab_size if weight is None else weight.shape[0])
+    head = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    weight = getattr(head, "weight", None)
+    if isinstance(weight, torch.Tensor):
+        return int(weight.shape[0])
+    width = getattr(head, "out_features", None)  # of a layer that is quantised, whose weight is a method
+    return int(model.config.get_text_config(decoder=True).vocab_size if width is None else width)
 
 
 def _eos_token_ids(model: PreTrainedModel, tokenizer: TokenizerProtocol) -> frozenset[int]:

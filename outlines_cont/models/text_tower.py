@@ -58,14 +58,17 @@ def modules_around(tower: Any, network: Any) -> list[nn.Module]:
 
 
 def unwrapped(model: Any) -> Any:
-    """Return the network of transformers inside of a `PeftModel`, with its adapters, or of a compiled module; another thing as it is.
+    """Return the network of transformers inside of a `PeftModel`, with its adapters, of a compiled module, or of one that several devices
+    train; another thing as it is.
 
     Raises:
         UnsupportedModel: an adapter of PEFT learns a prompt, which the network inside does not have.
     """
     home = type(model).__module__
-    if home.startswith("torch._dynamo"):
-        return unwrapped(getattr(model, "_orig_mod", model))
+    if home.startswith("torch._dynamo") and hasattr(model, "_orig_mod"):
+        return unwrapped(model._orig_mod)
+    if home.startswith("torch.nn.parallel"):
+        return unwrapped(model.module)
     if not home.startswith("peft.") or not hasattr(model, "get_base_model"):
         return model
     learned = [name for name, config in model.peft_config.items() if getattr(config, "is_prompt_learning", False)]

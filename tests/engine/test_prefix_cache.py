@@ -373,6 +373,23 @@ def test_a_compiled_network_is_the_one_inside() -> None:
     assert models.from_transformers(torch.compile(network), FakeTokenizer()).hugging_face is network
 
 
+def test_a_network_that_several_devices_train_is_the_one_inside() -> None:
+    network = random_network("llama")
+    assert models.from_transformers(torch.nn.DataParallel(network), FakeTokenizer()).hugging_face is network
+
+
+@pytest.mark.filterwarnings("ignore")  # of what torch calls deprecated
+def test_a_network_that_torch_has_quantised_says_what_its_cache_can_do() -> None:
+    network = random_network("llama", dtype=torch.float32)
+    quantised = torch.ao.quantization.quantize_dynamic(network, {torch.nn.Linear}, dtype=torch.qint8)
+    model = models.from_transformers(quantised, FakeTokenizer())
+    assert "torch.ao.nn.quantized" in model.capabilities.fused.why
+    assert not model.can_branch  # the scale of what enters a layer is one for all rows
+    state = continuous(generate.text(model))(["the name", "a rose"], max_tokens=3, min_tokens=3)
+    assert state.errors == [[None], [None]]
+    assert state.shape[0] == 2
+
+
 def test_weights_that_were_changed_unseen_are_told() -> None:
     model = opened()
     generate.text(model)(SYSTEM, max_tokens=2)
