@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import settings
 
+from tests import leftovers
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -27,8 +29,8 @@ if TYPE_CHECKING:
 # No deadline: how long an example takes depends on what else the machine does.
 settings.register_profile("tests", deadline=None, print_blob=True, max_examples=60)
 # The same examples in every run (`pytest --hypothesis-profile=ci`): a change is judged by what it does, not by luck.
-settings.register_profile("ci", parent=settings.get_profile("tests"), derandomize=True, max_examples=25)
-# What `tests.examples` shortens is tried ten times as often, and what names no number of its own on 400 examples.
+settings.register_profile("ci", parent=settings.get_profile("tests"), derandomize=True, max_examples=15)
+# What `tests.examples` counts is tried half as often under `ci`, and ten times as often here; what names no number, on 400 examples.
 settings.register_profile("thorough", parent=settings.get_profile("tests"), max_examples=400)
 settings.load_profile("tests")
 
@@ -72,6 +74,29 @@ def pytest_collection_finish() -> None:
 def pytest_sessionfinish() -> None:
     """Let all of it be freed at the end."""
     gc.unfreeze()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _leaves_definitions() -> Iterator[None]:
+    """Fail at the end of a file whose tests have replaced a function, a limit or a method of ours and have not put it back."""
+    leftovers.watch()
+    before = leftovers.definitions()
+    yield
+    _check_leftovers(leftovers.changes(before, leftovers.definitions()))
+
+
+@pytest.fixture(autouse=True)
+def _leaves_settings(_leaves_definitions: None) -> Iterator[None]:
+    """Fail a test that leaves the process, torch or a model that it shares with other tests otherwise than it was."""
+    leftovers.watch()
+    before = leftovers.settings()
+    yield
+    _check_leftovers(leftovers.changes(before, leftovers.settings()))
+
+
+def _check_leftovers(changes: list[str]) -> None:
+    advice = "Put it back (`monkeypatch`, `try ... finally`), or use a model of its own (`fakes.fresh_model`)."
+    assert not changes, "expected that tests leave what others use as it was, got\n" + "\n".join(changes) + "\n" + advice
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -16,9 +16,10 @@ import fsm
 from outlines_cont import adapters, continuous, generate
 from outlines_cont.errors import AmbiguousPrompt
 from outlines_cont.models import HuggingFaceModel
+from tests.examples import examples
 from tests.fakes import BOS, END_OF_TURN, EOS, VOCAB_SIZE, random_model, random_network
 
-_FEW = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_FEW = settings(max_examples=examples(10), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 _FAMILY = st.sampled_from(("llama", "gpt2"))
 _PROMPTS = st.lists(st.text("abc the name yes,é🙂\n", min_size=1, max_size=12), min_size=1, max_size=3)
@@ -128,7 +129,7 @@ def test_beams_and_draws_are_those_of_masks_by_brute_force(
     assert wanted == written(prefix_allowed_tokens_fn=adapters.prefix_allowed_tokens_fn(expression, model).of(width))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(_OPTIONS, st.data())
 def test_rows_in_any_order_get_the_masks_of_brute_force(options: list[str], data: st.DataObject) -> None:
     """The rows have allowed tokens, others, ends and what follows them; they are asked for in any order, twice, and after others."""
@@ -193,7 +194,7 @@ def _guesses(kind: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("kind", ["lookup", "model"])
-@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(5), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(["abab abab ab", "the name, the name"]), st.sampled_from(["[ab ]{4,20}", "the name|(ab ){1,9}"]))
 def test_assisted_generation_is_exact(kind: str, prompt: str, pattern: str) -> None:
     model = random_model()

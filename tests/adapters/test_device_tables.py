@@ -14,6 +14,7 @@ import fsm
 from outlines_cont import DeviceTables, continuous, generate
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.policies import Constraint
+from tests.examples import examples
 from tests.fakes import random_model
 
 PATTERNS = ["[a-c]{2,5}(the|of)?", "(ab|abc|a)*!", "[0-9]{1,3}(,[0-9]{3})*", "(é|日|🙂)+x"]
@@ -59,7 +60,7 @@ def test_a_loop_on_the_device_writes_what_the_engine_writes(pattern: str) -> Non
 
 
 @given(pattern=st.sampled_from(PATTERNS), seed=st.integers(0, 999), rows=st.integers(1, 4))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_states_and_masks_are_those_of_the_lazy_form(pattern: str, seed: int, rows: int) -> None:
     model = random_model("llama")
     token_fsm, tables = tables_of(model, pattern)

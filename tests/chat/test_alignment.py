@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from outlines_cont.chats.chat_format import aligned
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow, written
+from tests.examples import examples
 from tests.fakes import BOS, END_OF_TURN, FakeTokenizer
 
 _TOKENIZER = FakeTokenizer()
@@ -41,7 +42,7 @@ def _cases(draw: st.DrawFn) -> tuple[list[int], list[int]]:
 
 
 @example([b"\xef"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.one_of(st.binary(max_size=4), st.just(BOS), st.sampled_from(["日".encode(), b"a b"])), max_size=5))
 def test_bytes_that_are_no_text_stay_where_messages_hold_their_replacement(pieces: list[bytes | int]) -> None:
     ids = {part: i for i, part in enumerate(_TOKENIZER.token_bytes) if part}
@@ -58,7 +59,7 @@ def test_bytes_that_are_no_text_stay_where_messages_hold_their_replacement(piece
     assert found == [*own, BOS]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(_cases())
 def test_the_row_spells_what_is_wanted_and_keeps_its_own_tokens(case: tuple[list[int], list[int]]) -> None:
     own, wanted = case

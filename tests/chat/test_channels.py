@@ -16,6 +16,7 @@ from outlines_cont.generation.thinking import head_of
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.samplers import Sampler
 from tests.chat_models import GPT_OSS, QWEN3, QWEN3_OPEN, QWEN3_REASONING, chat_model
+from tests.examples import examples
 
 HEAD = "<|channel|>final<|message|>"
 THOUGHT, ASSISTANT = "<|channel|>analysis<|message|>", "<|end|><|start|>assistant"
@@ -208,7 +209,7 @@ def test_a_search_for_a_reply_that_may_call_is_refused(model: HuggingFaceModel) 
     assert best.thoughts
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.sampled_from(["Paris", "Oslo"]), st.booleans())
 def test_both_forms_are_in_the_language_and_are_read(city: str, is_own: bool) -> None:
     form = FORMS["harmony"]

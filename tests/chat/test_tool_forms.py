@@ -26,6 +26,7 @@ from outlines_cont.models.tokenizer.special_names import special_names_of
 from outlines_cont.policies import Constraint
 from outlines_cont.replies import OpenCalls
 from tests.chat_models import CALLING, GPT_OSS, chat_model
+from tests.examples import examples
 
 Calls = list[tuple[str, dict[str, Any]]]
 
@@ -210,7 +211,7 @@ _VALUES = st.fixed_dictionaries(
 _NAMES = st.sampled_from(sorted(set(FORMS) - {"harmony"}))
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(_NAMES, st.lists(_VALUES, min_size=1, max_size=3))
 def test_what_is_written_is_in_the_language_and_is_read(form: str, values: list[dict[str, Any]]) -> None:
     tools = [Tool.of(Weather), Tool.of(Stop)]
@@ -231,7 +232,7 @@ def _tools() -> list[Tool]:
     return [Tool.of(Weather), Tool.of(Stop)]
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(_NAMES, st.lists(_VALUES, min_size=1, max_size=2), st.randoms(use_true_random=False))
 def test_calls_that_arrive_in_parts_grow_as_json(form: str, values: list[dict[str, Any]], random: Any) -> None:
     tools = _tools()

@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 from outlines_cont import Branch, TokenSet, control, models
 from outlines_cont.control import Controller, Replay, fixed, fork, gen, label
 from outlines_cont.models import HuggingFaceModel
+from tests.examples import examples
 from tests.fakes import EOS, FakeTokenizer, random_network
 from tests.oracle import greedy_ids, next_logits
 
-_FEW = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_FEW = settings(max_examples=examples(10), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 _MAX_FORKS, _MAX_TOKENS = 12, 40
 
 

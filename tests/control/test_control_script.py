@@ -17,6 +17,7 @@ from outlines_cont import continuous, control, generate, models, samplers
 from outlines_cont.control import fixed, fork, gen, label, log, shared, stop, text_since
 from outlines_cont.errors import DeadlockError, IncompleteOutput, OptionError, ReplayError, ScriptError
 from tests.engine.test_engine_loop import Planned
+from tests.examples import examples
 from tests.fakes import FakeTokenizer, random_model, random_network, saying, scripted_model
 
 FIVE = "Amber\n\nBirch\n\nCedar\n\nDune\n\nElm\n\n"
@@ -451,7 +452,7 @@ _STEPS = st.lists(st.one_of(st.text("ab >", min_size=1, max_size=4), st.sampled_
 
 
 @given(steps=_STEPS, seed=st.integers(0, 9))
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 def test_the_score_of_a_script_is_that_of_the_same_chain(steps: list[str | int], seed: int) -> None:
     """So scores compare what the forks of a script have generated, and not the texts that it has put between."""
     model, sampler = random_model(), samplers.multinomial(temperature=2.0)

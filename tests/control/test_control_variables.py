@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from outlines_cont import control
 from outlines_cont.control import Shared, Written
 from outlines_cont.errors import OptionError
+from tests.examples import examples
 from tests.fakes import random_model
 
 _NAMES = st.sampled_from(["a", "b"])
@@ -26,7 +27,7 @@ _CALLS = st.lists(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(_CALLS)
 def test_the_laws_of_versions(calls: list[tuple[Any, ...]]) -> None:
     shared, plain = Shared(), dict[str, tuple[str, int]]()

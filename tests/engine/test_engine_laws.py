@@ -17,11 +17,12 @@ from outlines_cont import SequenceState, continuous, generate, samplers
 from outlines_cont.engine.drafting.chunk_width import FREE_TOKENS, OTHER_FREE_TOKENS, chunk_width
 from outlines_cont.meter import MeterBoard
 from outlines_cont.models import HuggingFaceModel, Meter
+from tests.examples import examples
 from tests.fakes import FAMILIES, random_model
 from tests.oracle import assert_close, forced_ids, greedy_ids
 
-_FEW = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-_SOME = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_FEW = settings(max_examples=examples(8), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_SOME = settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 _PROMPTS = st.text("abc the name yes,é🙂\n", min_size=1, max_size=24)
 _OPTIONS = st.lists(st.text("abcyesno é🙂🙃", min_size=1, max_size=7), min_size=1, max_size=4, unique=True)
@@ -67,7 +68,7 @@ def test_a_choice_without_forcing_is_greedy_over_the_tokens_that_some_option_all
     assert state.value in options
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(_OPTIONS, st.data())
 def test_forced_tokens_follow_their_law(options: list[str], data: st.DataObject) -> None:
     model = random_model()

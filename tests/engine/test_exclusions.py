@@ -23,6 +23,7 @@ from outlines_cont.errors import RetriesSpent, UnsupportedBranch
 from outlines_cont.models import Meter
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import Exclusion, Exclusions, StateRow
+from tests.examples import examples
 from tests.fakes import EOS, VOCAB_SIZE, random_model
 from tests.rows import row_of
 
@@ -323,7 +324,7 @@ def outcome(row: Row) -> Ids | None:
     return None
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(SEEDS, SEEDS, st.booleans())
 def test_what_is_possible_is_found_and_what_is_not_fails(language_seed: int, seed: int, forces: bool) -> None:
     language = Language(language_seed)
@@ -340,7 +341,7 @@ POLICIES = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(SEEDS, SEEDS, POLICIES, st.booleans(), st.integers(0, 2), st.sampled_from(["once", "twice", "fork"]))
 # One policy lets pass what it may not refuse, and the other has the row go back behind that.
 @example(345, 0, [(0, False, None, None, False), (145, False, 0, None, True)], False, 0, "once")
@@ -373,7 +374,7 @@ def test_a_row_goes_back_as_a_plain_search(
             assert (place.excluded, place.avoided) == (found[key].excluded, found[key].avoided)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(SEEDS, SEEDS, st.booleans(), st.integers(0, 5), st.booleans())
 def test_a_piece_that_is_cut_remembers_what_is_excluded(
     language_seed: int, seed: int, forces: bool, length: int, is_snapshot: bool

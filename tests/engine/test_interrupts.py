@@ -109,8 +109,8 @@ def _scores(state: SequenceState) -> list[float]:
     return [score for group in state.rows for row in group for score in (*row.logprobs, *row.sampling_logprobs, row.score)]
 
 
-# A step has some 2,000 lines here. By default every 197th of a step is tried, others in the next one.
-_STRIDES = [pytest.param(1, marks=pytest.mark.slow), 197]
+# A step has some 2,000 lines here. By default every 397th of a step is tried, others in the next one.
+_STRIDES = [pytest.param(1, marks=pytest.mark.slow), 397]
 
 
 @pytest.mark.parametrize("stride", _STRIDES)

@@ -22,6 +22,7 @@ from outlines_cont import continuous, generate
 from outlines_cont.cli.__main__ import app
 from outlines_cont.errors import LengthWarning, UnboundedWarning
 from outlines_cont.generation.options import named_lengths
+from tests.examples import examples
 from tests.fakes import random_model
 
 
@@ -203,7 +204,7 @@ def _is_infinite(node: Node) -> bool | None:
     return len(ended) < len(live)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.recursive(_SCALARS, _containers, max_leaves=4))
 def test_what_is_not_named_is_bounded_and_what_is_named_is_not(schema: Any) -> None:
     try:

@@ -60,7 +60,7 @@ def _run(mixture: list[tuple[Call, list[str], int]]) -> list[SequenceState | str
         return asyncio.run(_written(model, mixture))
 
 
-@settings(max_examples=examples(8), deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(6), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 2**32))
 def test_a_mixture_of_rows_writes_what_it_writes_row_by_row(seed: int) -> None:
     together = _run(_mixture(seed))

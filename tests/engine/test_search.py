@@ -22,6 +22,7 @@ from outlines_cont.models import HuggingFaceModel, Meter
 from outlines_cont.samplers import BeamSearch
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
+from tests.examples import examples
 from tests.fakes import END_OF_TURN, EOS, FakeTokenizer, random_model, random_network, scripted_model
 from tests.oracle import ends_of, next_logits, rescored
 from tests.rows import finished, row_of
@@ -82,7 +83,7 @@ def _found(state: SequenceState, prompt: list[int]) -> list[tuple[tuple[int, ...
     return [(row.token_ids[len(prompt) :], row.weight) for row in state.rows[0]]
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(
     st.sampled_from(_PATTERNS),
     st.sampled_from([1, 2, 3, 5, 400]),
@@ -107,7 +108,7 @@ def test_beams_are_those_of_the_textbook_and_many_beams_are_exhaustive(pattern: 
         assert set(state.values[0]) == {text for text in _texts(longest) if re.fullmatch(pattern, text)}
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 @given(st.sampled_from([1, 2, 4]), st.sampled_from(_PATTERNS), st.sampled_from(_PATTERNS))
 def test_a_beam_goes_on_in_the_next_piece_as_one_sequence(beams: int, first: str, second: str) -> None:
     model = random_model()
@@ -219,7 +220,7 @@ def test_the_best_of_several_is_the_one_with_the_largest_weight() -> None:
 _PROMPTS = st.text("abn ", min_size=1, max_size=5)
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(_PROMPTS, st.integers(2, 4), st.integers(2, 3))
 def test_equal_rows_are_one_hypothesis(prompt: str, beams: int, copies: int) -> None:
     model = random_model()
@@ -231,7 +232,7 @@ def test_equal_rows_are_one_hypothesis(prompt: str, beams: int, copies: int) -> 
     assert len({row.token_ids for row in found}) == len(found) == beams
 
 
-@settings(max_examples=8)
+@settings(max_examples=examples(8))
 @given(_PROMPTS, st.sampled_from(["e", "a", " ", "th"]))
 def test_a_stop_text_that_is_spelled_in_several_ways_makes_one_hypothesis(prompt: str, stop_at: str) -> None:
     model = random_model()
@@ -258,7 +259,7 @@ def test_several_ends_of_text_make_one_hypothesis_with_the_likelier_end() -> Non
         assert ends_of(row) in (0.0, pytest.approx(max(float(logprobs[i]) for i in model.eos_token_ids), abs=1e-9))
 
 
-@settings(max_examples=6)
+@settings(max_examples=examples(6))
 @given(_PROMPTS, st.integers(1, 4), st.integers(0, 3))
 def test_rows_of_a_beam_draw_different_numbers_afterwards(prompt: str, beams: int, seed: int) -> None:
     model = random_model()

@@ -205,7 +205,7 @@ def test_the_value_that_is_wrong_is_found_behind_any_others(first: Any, second: 
         assert NESTED.blame(f'{{"b": [{one}, {{{begun}') == ("#/properties/b/items/properties/c/type",)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.permutations("abcd"), st.sets(st.sampled_from("abcd")), st.booleans())
 @example(("b", "a", "c", "d"), {"a"}, False)
 def test_what_only_the_order_of_keys_refuses_names_the_option_that_allows_it(

@@ -74,7 +74,7 @@ LANGUAGES = st.recursive(LEAVES, grow, max_leaves=8)
 
 
 @given(LANGUAGES)
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_expressions_accept_exactly_what_set_algebra_says(language: Language) -> None:
     expression, texts = language
     automaton = Automaton(expression.node)
@@ -82,7 +82,7 @@ def test_expressions_accept_exactly_what_set_algebra_says(language: Language) ->
 
 
 @given(LANGUAGES)
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_live_moves_are_those_from_which_something_is_accepted(language: Language) -> None:
     """Every live state must reach an accepting one; a search over the automaton itself is the proof."""
     automaton = Automaton(language[0].node)
@@ -249,7 +249,7 @@ def _substrings(text: str) -> set[str]:
     return {text[i:j] for i in range(len(text) + 1) for j in range(i, len(text) + 1)}
 
 
-@settings(max_examples=34)
+@settings(max_examples=examples(34))
 @given(st.sampled_from(['"', "**"]).flatmap(lambda end: st.tuples(st.just(end), st.text(f"ab{end[0]}é", max_size=9))))
 def test_exactly_the_substrings_are_accepted_and_the_first_mark_ends_them(case: tuple[str, str]) -> None:
     end, text = case
@@ -307,7 +307,7 @@ def test_nothing_is_left_of_everything() -> None:
 
 
 @given(st.binary(max_size=6), LANGUAGES)
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_a_text_is_in_a_language_or_in_its_complement_and_other_bytes_in_neither(data: bytes, language: Language) -> None:
     expression = language[0]
     is_text = data.decode(errors="ignore").encode() == data
@@ -320,7 +320,7 @@ def test_a_text_is_in_a_language_or_in_its_complement_and_other_bytes_in_neither
 @example((fsm.regex("a?") + ~Expression(nodes.EMPTY), UNIVERSE), (Expression(nodes.EMPTY), frozenset()))
 @example((fsm.regex("b|(?s:.*)a?"), UNIVERSE), (Expression(nodes.EMPTY), frozenset()))
 @given(LANGUAGES, LANGUAGES)
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_complements_obey_the_laws_of_sets(first: Language, second: Language) -> None:
     left, right = first[0], second[0]
     assert left == ~~left

@@ -25,6 +25,7 @@ from fsm.terms import node as nodes
 from fsm.terms.node import ALL_BYTES, ANYTHING, EMPTY
 from fsm.tokens.walk import walk_wide
 from tests import grammars
+from tests.examples import examples
 from tests.vocabularies import Tokens
 
 ALL = {name: text for name, text in vars(grammars).items() if name.isupper() and name != "INDENTED"}
@@ -354,14 +355,14 @@ def check(automaton: Automaton, expected: set[str]) -> None:
         assert sorted(following) == sorted(map(chr, automaton.moves(state))), text
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(WORDS, WORDS)
 @example(frozenset({"", "a", "aa"}), frozenset({"", "ab"}))
 def test_a_head_is_left_where_it_cannot_go_on(heads: frozenset[str], tails: frozenset[str]) -> None:
     check(Automaton(nodes.munch(words(heads), words(tails))), longest_first(heads, tails, frozenset()))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(WORDS, WORDS)
 @example(frozenset({"ab", "aa"}), frozenset({"a"}))
 @example(frozenset({"ab"}), frozenset({"ab", "abb"}))
@@ -371,7 +372,7 @@ def test_no_beginning_of_a_tail_is_a_text_of_the_rival(tails: frozenset[str], ri
     check(Automaton(node), longest_first(frozenset({""}), tails, rivals))
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(WORDS, WORDS, WORDS)
 def test_a_head_is_left_only_where_its_rival_cannot_go_on_either(
     heads: frozenset[str], tails: frozenset[str], rivals: frozenset[str]

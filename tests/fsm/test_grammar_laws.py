@@ -98,14 +98,14 @@ def check_with_both(text: str, texts: list[str]) -> None:
 
 
 @given(grammars(STRINGS, STRINGS | PATTERNS))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_what_is_accepted_is_read_by_both_parsers_of_lark(text: str) -> None:
     check_with_both(text, TEXTS)
 
 
 @example('start: start x | "." "."\nx: start | T0 | "1" "."\nT0.1: /1+([.]1+)?/')
 @given(grammars(POINT_STRINGS, POINT_STRINGS | NUMBERS))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_numbers_and_points_are_read_by_both_parsers_of_lark(text: str) -> None:
     check_with_both(text, POINTS)
 
@@ -177,7 +177,7 @@ BITS = [
 BITS += ["/*/", "/(/", "/[z-a]/", "\\x", "\\u12", "/a/xx", "start", "%extend ", ".-1", "(?", "(?P<n>", "\\1", "\\p{L}"]
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(RANDOMS)
 def test_a_grammar_with_mistakes_is_read_or_refused_by_an_error_of_this_package(random: Random) -> None:
     text = random.choice(GOOD)
@@ -277,7 +277,7 @@ def texts(draw: st.DrawFn) -> str:
 
 
 @given(texts())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_strict_refuses_what_the_strict_mode_of_lark_refuses(text: str) -> None:
     try:
         assume(accepted_terminals(Lark(text).rules, "start") is not None)

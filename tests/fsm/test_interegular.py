@@ -16,6 +16,7 @@ import fsm
 from fsm import BudgetExceeded, Expression, ExpressionError, from_interegular, regex
 from fsm.automaton.character_dfa import CharacterDFA
 from fsm.automaton.lazy_dfa import Automaton
+from tests.examples import examples
 from tests.terms import num_terms
 
 TEXT = regex("(?s).*")
@@ -46,7 +47,7 @@ def are_equal(left: Expression, right: Expression) -> bool:
 
 
 @given(PATTERNS, TEXTS)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_an_automaton_of_interegular_becomes_the_texts_of_its_pattern(pattern: str, texts: list[str]) -> None:
     oracle = interegular.parse_pattern(pattern).to_fsm()
     found = from_interegular(oracle)
@@ -58,7 +59,7 @@ def test_an_automaton_of_interegular_becomes_the_texts_of_its_pattern(pattern: s
 
 @given(PATTERNS, PATTERNS, st.sampled_from("|&~-+"), TEXTS)
 @example("", "a", "&", [])
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_there_and_back_is_the_same_language(left: str, right: str, sign: str, texts: list[str]) -> None:
     one, other = regex(left), regex(right)
     expression = {"|": one | other, "&": one & other, "~": ~one & TEXT, "-": one & ~other, "+": one + other}[sign]
@@ -70,7 +71,7 @@ def test_there_and_back_is_the_same_language(left: str, right: str, sign: str, t
 
 
 @given(PATTERNS, PATTERNS)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_the_algebra_of_interegular_is_ours(left: str, right: str) -> None:
     one, other = regex(left), regex(right)
     mine, yours = one.to_interegular(), other.to_interegular()

@@ -18,6 +18,7 @@ from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import EmptyLanguage
 from fsm.schema.scalars.number_range import Bound, multiples
 from fsm.terms.node import EMPTY
+from tests.examples import examples
 from tests.judged import at_least, judged
 from tests.walks import RANDOMS, random_text
 
@@ -132,7 +133,7 @@ def is_valid_as_double(schema: str, text: str) -> bool:
     return is_valid(schema, text, as_double) or is_valid(schema, text, as_double, as_double)
 
 
-relaxed = settings(max_examples=70, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+relaxed = settings(max_examples=examples(70), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
 
 @at_least(20)
@@ -243,7 +244,7 @@ KINDS_OF_BOUNDS = {
 }  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.dictionaries(st.sampled_from(list(KINDS_OF_BOUNDS)), st.sampled_from(BORDERS), min_size=1, max_size=2),
     st.lists(st.sampled_from(BORDERS) | st.floats(-1e307, 1e307) | st.floats(-1e-300, 1e-300), max_size=9),

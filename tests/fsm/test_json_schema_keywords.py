@@ -95,7 +95,7 @@ def schemas(depth: int = 2) -> st.SearchStrategy[Any]:
 
 
 DOCUMENTS = schemas(3).map(lambda s: {"$defs": DEFINITIONS} | s if isinstance(s, dict) else s)
-relaxed = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+relaxed = settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
 
 def is_valid(schema: Any, value: Any) -> bool:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from fsm import Expression, json_schema
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import BudgetExceeded, EmptyLanguage, SchemaError, SchemaWarning
+from tests.examples import examples
 from tests.fsm.test_json_schema_keywords import DEFINITIONS, DOCUMENTS, NAMES, SCALARS, is_valid, relaxed, schemas
 from tests.judged import at_least, judged
 from tests.walks import RANDOMS, random_text
@@ -40,7 +41,7 @@ MEMBERS = st.fixed_dictionaries(
 
 
 @at_least(20)
-@settings(relaxed, max_examples=60)
+@settings(relaxed, max_examples=examples(60))
 @given(MEMBERS, st.lists(st.dictionaries(st.sampled_from(NAMES), SCALARS, max_size=4), min_size=3, max_size=6))
 def test_members_in_the_order_of_the_schema_are_accepted_exactly_if_valid(schema: dict[str, Any], values: list[dict[str, Any]]) -> None:
     rank = {name: position for position, name in enumerate(dict.fromkeys([*schema["properties"], *schema["required"]]))}
@@ -60,7 +61,7 @@ def repeats_a_key(text: bytes) -> bool:
     return any(len(dict(pairs)) < len(pairs) for pairs in objects)
 
 
-@settings(relaxed, max_examples=50)
+@settings(relaxed, max_examples=examples(50))
 @given(DOCUMENTS, RANDOMS, st.integers(10, 60), st.sampled_from(["none", "one_space", "spaced"]))
 def test_a_space_may_stand_behind_each_colon_and_comma_and_nowhere_else(schema: Any, random: Random, steps: int, whitespace: Any) -> None:
     schema_of_containers = {**(schema if isinstance(schema, dict) else {}), "type": ["array", "object"]}

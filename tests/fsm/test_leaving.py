@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from fsm import BudgetExceeded, EmptyLanguage, Expression, TokenFSM, Vocabulary, VocabularyGap, gbnf, grammar, regex, special
 from fsm.automaton.lazy_dfa import DEAD
 from fsm.bitmask import to_ids
+from tests.examples import examples
 from tests.fsm.test_expression import LANGUAGES, Language
 
 PIECES = ["a", "b", "é", "1", "2", ".", ",", '"', " ", "\n", "x", "-", "}", "k", "S"]
@@ -68,7 +69,7 @@ def _check_along_a_text(expression: Expression, vocabulary: Vocabulary, seed: in
 
 
 @given(LANGUAGES, st.integers(0, 2), st.integers(0, 1 << 30))
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_random_languages(language: Language, vocabulary: int, seed: int) -> None:
     try:
         _check_along_a_text(language[0], _vocabulary(vocabulary), seed)

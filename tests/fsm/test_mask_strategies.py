@@ -174,7 +174,7 @@ RESTS = st.one_of(literals(b",", b", ", b"}", b"1", b".5}", b"e1"), terms(2))
 
 
 @given(terms(), TEXTS, st.integers(0, 40))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_prefix_lists_what_stays_inside_and_where_it_may_end(term: nodes.Node, texts: list[bytes], start: int) -> None:
     trie = Trie(texts)
     automaton = SparseProducts(trie, 1 << 20, Automaton)._narrow_automaton(term)
@@ -206,7 +206,7 @@ def path(trie: Trie, node: int) -> bytes:
 
 @at_least(20)
 @given(terms(), RESTS)
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_a_term_is_its_prefix_and_what_comes_after(term: nodes.Node, rest: nodes.Node) -> None:
     whole = nodes.concat(term, rest)
     found = as_prefix(whole)

@@ -22,11 +22,12 @@ from fsm.terms.characters import JSON_CHARACTER, json_spelling
 from fsm.terms.derivative import Derivatives
 from fsm.tokens.walk import walk_wide
 from fsm.tokens.ways_walk import MAX_WAYS, WaysWalk, ways_of
+from tests.examples import examples
 from tests.fsm.test_json_numbers import is_valid
 from tests.vocabularies import tekken_token_bytes
 from tests.walks import RANDOMS, check_masks
 
-relaxed = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+relaxed = settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
 BYTES = Vocabulary([*(bytes((byte,)) for byte in range(256)), None], [256])
 PIECES = Vocabulary([*BYTES.tokens, *b"12,00,000,123,.5,-1,ab,a ,1 , a,--".split(b",")], [256])
 DENIED = [

@@ -239,7 +239,7 @@ def test_a_value_is_accepted_exactly_if_one_branch_holds(own: dict[str, Any], br
 MEMBERS_NAMES = "abcd"
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.sets(st.sampled_from(MEMBERS_NAMES)), st.integers(0, 4), st.integers(0, 5), st.sampled_from(["schema", "any"]))
 def test_required_members_are_never_passed_over(required: set[str], least: int, most: int, order: Any) -> None:
     schema = {

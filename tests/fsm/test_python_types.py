@@ -26,7 +26,7 @@ from tests.examples import examples
 from tests.walks import RANDOMS, random_text
 
 Draw = Callable[[st.SearchStrategy[Any]], Any]
-relaxed = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
+relaxed = settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much])
 
 STEPS = st.sampled_from([Decimal(t) for t in ("0.01", "0.05", "0.3", "1", "2.5", "7", "0.001", "1E+1", "0.10")])
 SMALL = st.decimals(-1000, 1000, places=3) | st.sampled_from([Decimal(t) for t in ("0", "9.90", "10.00", "100", "-0.5", "0.0000001")])

@@ -23,6 +23,7 @@ from fsm.schema.keywords.resource import LATEST
 from fsm.terms.rendering import render
 from fsm.tokens.character_loop import is_character_class
 from outlines_cont.cli.__main__ import app
+from tests.examples import examples
 
 
 def test_a_number_that_python_does_not_print_is_named_all_the_same() -> None:
@@ -233,7 +234,7 @@ _NESTED = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.dictionaries(st.sampled_from("abc"), _NESTED, max_size=3), st.booleans())
 def test_what_is_told_is_what_is_empty_by_itself(properties: dict[str, Any], is_any_order: bool) -> None:
     empty = []
@@ -303,7 +304,7 @@ def in_draft_4(schema: Any) -> Any:
     return {"anyOf": [{"type": "null"}, found]} if schema.get("nullable") is True else found
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(SCHEMAS, st.lists(VALUES, min_size=4, max_size=8))
 def test_older_words_accept_what_they_say(schema: dict[str, Any], values: list[Any]) -> None:
     with warnings.catch_warnings(action="ignore", category=fsm.SchemaWarning):

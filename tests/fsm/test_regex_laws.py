@@ -44,7 +44,7 @@ SCALARS = [c for c in map(chr, range(MAX_CODE_POINT + 1)) if not 0xD800 <= ord(c
 @example(Sample("(?m)(?:^|a)$\n^b", "\nb"), None)
 @example(Sample("(?:a$|\n){2}", "a\n"), None)
 @example(Sample("(?i)(?:\\d|\U00010400)", "\U00010400"), None)
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_regex_accepts_what_fullmatch_accepts(sample: Sample, data: st.DataObject | None) -> None:
     try:
         expected = re.compile(sample.python)
@@ -63,7 +63,7 @@ def test_regex_accepts_what_fullmatch_accepts(sample: Sample, data: st.DataObjec
 
 
 @given(ecma_patterns(), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_ecma_search_finds_what_search_finds(sample: Sample, data: st.DataObject) -> None:
     expected = re.compile(sample.python)
     plain = Automaton(ecma_search(sample.ecma, utf8))
@@ -112,7 +112,7 @@ CODE_POINTS = st.sampled_from([ord(c) for c in CASED]) | st.integers(0x21, 0x1E9
 
 
 @given(st.lists(st.tuples(CODE_POINTS, st.sampled_from([0, 0, 1, 30])), min_size=1, max_size=4), st.booleans())
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_a_class_that_ignores_case_holds_what_re_finds(items: list[tuple[int, int]], ascii: bool) -> None:
     written = [(c, c + more) for c, more in items]
     inside = "".join(re.escape(chr(a)) + ("-" + re.escape(chr(b)) if b > a else "") for a, b in written)
@@ -169,7 +169,7 @@ PATTERNS = st.recursive(ATOMS | ATOMS | ANCHORS | st.builds(look_behind, BEHIND,
 @example(r"(?:\b|a){10}")
 @example(r"(?:(?:(?!b)){2})*")
 @example(r"(?:(?:(?!b)a?){2})*b")
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_what_looks_around_in_a_loop_means_what_it_means_to_re(pattern: str) -> None:
     try:
         expected = re.compile(pattern)
@@ -208,7 +208,7 @@ PIECES = [
 
 @given(st.lists(st.sampled_from(PIECES), max_size=12).map("".join))
 @example("(?<=a|)")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 def test_pieces_without_sense_are_read_exactly_where_re_reads_them(pattern: str) -> None:
     with warnings.catch_warnings(action="ignore"):
         with suppress(FSMError):  # and nothing else
@@ -318,7 +318,7 @@ def accepts(expression: Expression, text: str) -> bool:
     return expression.accepts(json.dumps(text, ensure_ascii=False))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(LOOSE_PATTERNS, LOOSE_TEXTS)
 @example(part("(?i)Sb(?-i)ab", "(?i:Sb(?-i:ab))", "(?i)", "(?-i)"), ["sBab", "sBaB", "SB"])
 @example(part("(?:a(?s).)b.", "(?:a(?s:.))b.", "(?s)"), ["a\nb\n", "a\nbx"])

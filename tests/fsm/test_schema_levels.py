@@ -18,6 +18,7 @@ from fsm.automaton.lazy_dfa import Automaton
 from fsm.limits import DEFAULT_LIMITS
 from fsm.schema.documents import cases
 from fsm.terms import work
+from tests.examples import examples
 
 INTEGERS, SHORT = {"type": "integer", "minimum": 2}, {"type": "string", "maxLength": 2}
 NESTED = {"anyOf": [{"anyOf": [INTEGERS, SHORT]}, {"anyOf": [{"anyOf": [{"const": [1]}, {"minItems": 3}]}, {"const": None}]}]}
@@ -143,7 +144,7 @@ def objects(draw: st.DrawFn) -> dict[str, Any]:
     return schema
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(objects(), st.lists(MEMBERS, min_size=3, max_size=6))
 @example({"type": "object", "maxProperties": 2}, [[("x", "1"), ("x", "1")], [("x", "1"), ("y", "1")]])
 @example({"type": "object", "properties": {"a": {}}, "minProperties": 1}, [[], [("a", "1")], [("x", "1")]])
@@ -167,7 +168,7 @@ LIMITS = st.sampled_from(
 BOUNDS = st.sampled_from(["minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"])
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(BOUNDS, LIMITS, st.sampled_from(["integer", "number"]))
 @example("maximum", 2**53, "integer")
 @example("minimum", -(2**53), "number")

@@ -78,7 +78,7 @@ def _sequences() -> list[tuple[int, ...]]:
     return [ids for size in range(MOST + 1) for ids in product(range(1, len(TOKENS)), repeat=size)]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(_languages())
 def test_masks_are_those_of_an_enumeration_of_all_texts(pair: Pair) -> None:
     expression, pattern = pair
@@ -105,7 +105,7 @@ def test_masks_are_those_of_an_enumeration_of_all_texts(pair: Pair) -> None:
         assert not state or (tables.bitmask(state) == token_fsm.bitmask(number)).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(_languages(), st.text(st.sampled_from("ab<x>é|"), max_size=6))
 def test_letters_never_spell_a_special_token(pair: Pair, text: str) -> None:
     expression, pattern = pair
@@ -232,7 +232,7 @@ def _triggered(at_least_one: bool, first: bool) -> Expression:
     return triggered(tags, TRIGGERS, at_least_one=at_least_one, stop_after_first=first)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.sampled_from([*PIECES, "\ue000"]), max_size=8).map("".join), st.booleans())
 def test_a_special_token_may_be_a_trigger(text: str, at_least_one: bool) -> None:
     symbol = special("<x>")

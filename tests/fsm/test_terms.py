@@ -119,7 +119,7 @@ def grow(inner: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
     )
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(st.recursive(LEAVES, grow, max_leaves=6))
 def test_what_is_shown_whole_is_a_pattern_of_the_same_language(node: Node) -> None:
     shown = render(node, 1_000)

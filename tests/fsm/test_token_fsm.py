@@ -15,6 +15,7 @@ from fsm import BudgetExceeded, EmptyLanguage, Expression, TokenFSM, TokenNotAll
 from fsm.expression import lift
 from fsm.terms import node as nodes
 from fsm.terms.characters import JSON_CHARACTER, invert, utf8
+from tests.examples import examples
 from tests.fsm.test_expression import LANGUAGES, Language
 
 LETTER = nodes.byte_range(ord("a"), ord("z"))
@@ -84,7 +85,7 @@ def loops_that_leave_out() -> st.SearchStrategy[Expression]:
 
 
 @given(LANGUAGES, VOCABULARIES, st.sampled_from(["a", "ab", "0", "é"]), st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_a_text_before_the_language_is_read_as_a_part_of_it(
     language: Language, tokens: list[bytes | None], before: str, data: st.DataObject
 ) -> None:

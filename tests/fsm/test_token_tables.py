@@ -182,13 +182,13 @@ def check_all(expression: Expression, tokens: list[bytes]) -> None:
 
 
 @given(LANGUAGES, TOKENS)
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_a_token_is_allowed_where_tokens_after_it_spell_a_text(language: Language, tokens: list[bytes]) -> None:
     check_all(language[0], tokens)
 
 
 @given(st.lists(st.text("abc", max_size=6), min_size=1, max_size=4), TOKENS, st.sampled_from(["", "{2}", "{0,3}", "{5}", "*", "{7,}"]))
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_the_same_for_words_in_loops(words: list[str], tokens: list[bytes], count: str) -> None:
     check_all(regex(f"({'|'.join(words)}){count}"), tokens)
 

@@ -19,6 +19,7 @@ from fsm.tokens import walk
 from fsm.tokens.sparse_product import SparseProduct
 from fsm.tokens.walk import sweep_each, walk_narrow, walk_wide
 from fsm.trie import Trie
+from tests.examples import examples
 from tests.fsm.test_expression import LANGUAGES, Language
 from tests.fsm.test_token_fsm import ANY, LETTER, PIECES, loops
 
@@ -51,7 +52,7 @@ EXPRESSIONS = st.one_of(loops(), LANGUAGES.map(lambda language: language[0]))
 
 
 @given(EXPRESSIONS, TEXTS, st.sampled_from([0, 1, 2, 3, 8]), st.sampled_from([2048, 1 << 20]))
-@settings(max_examples=140, deadline=None)
+@settings(max_examples=examples(140), deadline=None)
 def test_a_wide_walk_finds_the_texts_that_survive_also_where_its_table_is_full(
     expression: Expression, texts: list[bytes], max_nodes: int, max_row_bytes: int
 ) -> None:
@@ -70,7 +71,7 @@ def test_the_nodes_with_some_bytes_are_those_to_which_these_lead(texts: list[byt
 
 
 @given(EXPRESSIONS, TEXTS, st.integers(0, 255), st.sampled_from([2048, 1 << 20]))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_a_sweep_from_many_nodes_finds_what_walks_from_each_find(
     expression: Expression, texts: list[bytes], byte: int, max_row_bytes: int
 ) -> None:
@@ -92,7 +93,7 @@ def test_a_sweep_from_many_nodes_finds_what_walks_from_each_find(
 
 
 @given(st.sampled_from([JSON_CHARACTER, LETTER, ANY]), TEXTS, st.integers(0, 3), st.one_of(st.none(), st.integers(1, 4)))
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 def test_a_short_loop_lists_what_stays_inside_and_where_it_may_end(
     body: nodes.Node, texts: list[bytes], lo: int, extra: int | None
 ) -> None:
@@ -120,7 +121,7 @@ def test_a_short_loop_lists_what_stays_inside_and_where_it_may_end(
 
 
 @given(EXPRESSIONS, TEXTS)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_narrow_walk_finds_the_texts_that_survive(expression: Expression, texts: list[bytes]) -> None:
     automaton = Automaton(expression.node)
     walked = walk_narrow(automaton, Trie(texts), 1, max_cost=1_000_000)
@@ -143,7 +144,7 @@ WORDS = st.lists(st.text("ab", max_size=4), min_size=1, max_size=8)
 
 
 @given(WORDS, WORDS, st.lists(st.text("ab", min_size=1, max_size=8), min_size=1, max_size=40), st.data())
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_words_after_words_are_read_in_every_way(first: list[str], second: list[str], tokens: list[str], data: st.DataObject) -> None:
     texts = [token.encode() for token in tokens]
     expression = choice(first) + choice(second)
@@ -153,7 +154,7 @@ def test_words_after_words_are_read_in_every_way(first: list[str], second: list[
 
 
 @given(LANGUAGES, st.lists(PIECES, max_size=6).map(b"".join))
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 def test_single_steps_and_moves_lead_to_one_state(language: Language, text: bytes) -> None:
     stepped, plain = Automaton(language[0].node), Automaton(language[0].node)
     left = stepped.nodes[stepped.next_state(stepped.initial_state, text)]

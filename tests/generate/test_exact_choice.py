@@ -20,6 +20,7 @@ from outlines_cont.errors import DeadEnd, InvalidLogits, OptionError
 from outlines_cont.generation.exact_choice import MAX_OPTIONS, temperature_of
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.sampling.random_stream import RandomStream
+from tests.examples import examples
 from tests.fakes import EOS, FakeTokenizer, failing, fresh_model, random_model, random_network, recurrent_network, saying, scripted_model
 from tests.oracle import plain_logs
 
@@ -59,7 +60,7 @@ def _tempered(law: Mapping[str, float], temperature: float) -> dict[str, float]:
     return {option: power / sum(powers.values()) for option, power in powers.items()}
 
 
-@settings(max_examples=8, deadline=None, derandomize=True)
+@settings(max_examples=examples(8), deadline=None, derandomize=True)
 @given(
     options=st.lists(st.one_of(st.text("ab ", min_size=1, max_size=4), st.sampled_from(_MORE)), min_size=1, max_size=5, unique=True),
     end=st.sampled_from(["eos", "free"]),

@@ -41,7 +41,7 @@ def _all(buffer: Buffer, width: int) -> list[torch.Tensor]:
     return [tensor[:, :, :width].cpu() for index in range(buffer.num_layers) for tensor in buffer.layer(index) or ()]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(_ROWS, st.lists(st.booleans(), min_size=2, max_size=2))
 def test_rows_of_buffers_with_a_stack_of_layers_are_copied_as_those_of_others(
     rows: list[list[tuple[int, int, set[int]]]], are_whole: list[bool]
@@ -58,7 +58,7 @@ def test_rows_of_buffers_with_a_stack_of_layers_are_copied_as_those_of_others(
 
 
 @pytest.mark.parametrize("copy", [copy_by_part, copy_at_once])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(rows=_ROWS.filter(lambda rows: any(rows)), sizes=st.tuples(*[st.integers(1, 3)] * 3))
 def test_each_way_to_copy_gives_what_the_plain_one_does(
     copy: Callable[..., None], rows: list[list[tuple[int, int, set[int]]]], sizes: tuple[int, int, int]

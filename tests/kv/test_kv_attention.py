@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from benchmarks.device_proxy import Proxy
 from outlines_cont.kv.attention import NAME, Prefix, _merge, additive_mask, attend, plain_attend, prefix_attention, prefix_attention_of
+from tests.examples import examples
 from tests.fakes import random_network
 from tests.oracle import assert_close
 
@@ -23,7 +24,7 @@ def _whole(query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, hidden
     return scores.softmax(-1).nan_to_num(0.0) @ values
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(_SIZES, st.sampled_from([(2, 1), (4, 2), (3, 3)]), _SIZES, _SIZES, _SIZES, st.integers(0, 10**6))
 def test_two_parts_are_the_whole(rows: int, heads: tuple[int, int], count: int, first: int, second: int, seed: int) -> None:
     draw = torch.Generator().manual_seed(seed)
@@ -62,7 +63,7 @@ def test_what_carries_a_prefix_is_the_same_tensor_to_others() -> None:
     assert not hasattr(keys, "_outlines_cont_prefix")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     rows=st.integers(1, 3),
     key_heads=st.integers(1, 2),

@@ -25,7 +25,7 @@ _CHUNKS = st.lists(st.lists(st.integers(3, VOCAB_SIZE - 6), max_size=11), min_si
 _BACK = st.dictionaries(st.integers(0, 2), st.integers(0, 6), min_size=1)  # which rows, how far
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(st.sampled_from(FAMILIES), st.lists(st.tuples(_CHUNKS, _BACK), min_size=2, max_size=4))
 def test_logits_are_those_of_each_row_alone(family: str, rounds: list[tuple[list[list[int]], dict[int, int]]]) -> None:
     model = random_model(family)

@@ -15,6 +15,7 @@ from outlines_cont.kv.buffer import Buffer
 from outlines_cont.kv.row import KVPart, RowKV
 from outlines_cont.kv.share import Share, Sharing, plan, segments
 from outlines_cont.kv.store import KVStore
+from tests.examples import examples
 
 _STEPS = st.lists(
     st.tuples(st.sampled_from(["new", "touch", "read", "leave", "reserve", "reserve"]), st.integers(0, 9)), min_size=1, max_size=14
@@ -29,7 +30,7 @@ def _layers(columns: int, value: float = 0.0, heads: int = 1) -> tuple[torch.Ten
     return torch.full((1, heads, columns, 2), value), torch.full((1, heads, columns, 3), -value)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(_STEPS, st.integers(0, 12))
 def test_what_nobody_reads_is_evicted_by_last_use_and_no_more_than_is_needed(steps: list[tuple[str, int]], budget: int) -> None:
     store, user = KVStore(), _User()
@@ -84,7 +85,7 @@ def test_a_store_without_buffers_holds_nothing() -> None:
     assert buffer.device is None
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(st.integers(1, 40), st.sampled_from([(0,), (0, 2), (0, 1, 2)])), min_size=1, max_size=6))
 def test_a_buffer_that_grows_holds_what_was_written(chunks: list[tuple[int, tuple[int, ...]]]) -> None:
     """Layers are those that the first chunk has; all of them grow together."""
@@ -170,7 +171,7 @@ def _places(parts: tuple[KVPart, ...]) -> list[tuple[int, int]]:
     return [(part.row, column) for part in parts for column in part.columns.tolist()]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(st.none() | _PARTS, min_size=1, max_size=6),
     st.lists(st.integers(0, 5), max_size=3),
@@ -198,7 +199,7 @@ def test_rows_with_shorter_beginnings_in_common_share_no_more_than_these() -> No
             assert set(share.part.columns.tolist()) <= set(columns[row])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=6), st.integers(1, 14), st.integers(1, 10))
 def test_of_rows_cut_out_of_one_those_share_first_that_save_most(lengths: list[int], min_copies: int, min_view: int) -> None:
     """Each row but one saves a copy of every token that all of them have in common; what saves too little is copied."""
@@ -230,7 +231,7 @@ def _fits(shares: list[Share]) -> bool:
     return follows and cells <= 2 * sum(len(share.part) * len(share.rows) for share in shares)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(_SHARES)
 def test_shares_of_neighbouring_rows_are_one_segment_where_that_wastes_little(drawn: list[tuple[int, int, set[int], int]]) -> None:
     buffers, shares, num_rows = [Buffer(KVStore().reserve, 7, 0), Buffer(KVStore().reserve, 7, 0)], [], 0

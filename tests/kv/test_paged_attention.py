@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from outlines_cont.kv.attention import causal_mask, plain_attend
 from outlines_cont.kv.paged.attention import paged_attend, plain_paged_attend
+from tests.examples import examples
 
 _SLOTS = 900
 _TOLERANCE = {torch.float32: 2e-6, torch.bfloat16: 1.5e-2, torch.float16: 2e-3}
@@ -73,7 +74,7 @@ def _drawn(
 _LENGTHS = st.lists(st.integers(0, 60), min_size=1, max_size=4)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.integers(0, 999), _LENGTHS, st.integers(1, 2), st.integers(1, 3), st.integers(1, 5), st.none() | st.integers(1, 30))
 def test_the_plain_form_attends_in_each_row_to_its_own_tokens(
     seed: int, lengths: list[int], key_heads: int, groups: int, count: int, window: int | None
@@ -103,7 +104,7 @@ def test_a_table_of_columns_in_order_is_causal_attention() -> None:
     torch.testing.assert_close(plain_paged_attend(query, keys, values, table, lengths, 0.3), wanted, rtol=0, atol=1e-12)
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(
     seed=st.integers(0, 999),
     lengths=st.lists(st.one_of(st.integers(0, 60), st.integers(200, 600)), min_size=1, max_size=3),

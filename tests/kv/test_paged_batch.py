@@ -21,6 +21,7 @@ from outlines_cont.kv.paged.pool import Pool
 from outlines_cont.kv.row import RowKV
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.models.capability import compare
+from tests.examples import examples
 from tests.fakes import FAMILIES, VOCAB_SIZE, FakeTokenizer, fresh_model, random_model, random_network
 from tests.oracle import assert_close, next_logits
 
@@ -54,7 +55,7 @@ def _feed_and_compare(model: HuggingFaceModel, batch: PagedBatch, rows: list[lis
             assert_close(wanted, fed.logits[at, fed.columns[at][index]], 1e-8)
 
 
-@settings(max_examples=8, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=examples(8), deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(st.sampled_from(FAMILIES), st.lists(_ROUND, min_size=2, max_size=5))
 def test_rows_cut_forked_rewound_and_stacked_have_the_logits_of_a_fresh_run(family: str, rounds: list[tuple]) -> None:  # type: ignore[type-arg]
     model, pool = _paged(family)

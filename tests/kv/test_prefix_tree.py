@@ -39,7 +39,7 @@ def is_right(found: RowKV | None, token_ids: tuple[int, ...]) -> bool:
     return bool(pairs) and all(torch.equal(a, b) for a, b in pairs)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.lists(st.tuples(st.booleans(), _IDS), max_size=30))
 def test_a_tree_with_room_finds_the_longest_prefix_of_what_was_added(steps: list[tuple[bool, tuple[int, ...]]]) -> None:
     store = KVStore()
@@ -60,7 +60,7 @@ def test_a_tree_with_room_finds_the_longest_prefix_of_what_was_added(steps: list
     assert store.nbytes == 0, "no cycle holds it"
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.lists(st.tuples(st.booleans(), _IDS), max_size=40), st.integers(0, 24))
 def test_a_tree_with_little_room_forgets_what_was_used_least_recently(steps: list[tuple[bool, tuple[int, ...]]], room: int) -> None:
     """Of two texts that share no first token, the one that was used later is held, unless there is no room for it."""
@@ -132,7 +132,7 @@ def test_the_cache_is_within_its_bytes_at_every_moment(alphabet: int) -> None:
     assert limit / 2 < most <= limit
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(["keep", "find", "reserve", "epoch"]), _IDS), max_size=30), st.integers(12, 40))
 def test_the_budget_of_the_store_holds_and_what_it_evicts_is_not_found(steps: list[tuple[str, tuple[int, ...]]], room: int) -> None:
     store = KVStore()

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from benchmarks.device_proxy import Proxy
 from outlines_cont.device import upload_together
+from tests.examples import examples
 
 _SHAPES = st.lists(st.integers(0, 5), min_size=1, max_size=3).map(tuple)
 _ARRAYS = st.sampled_from([np.bool_, np.int64, np.int32, np.float32, np.uint8]).flatmap(lambda kind: arrays(kind, _SHAPES))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(_ARRAYS, min_size=1, max_size=4))
 def test_arrays_that_go_together_are_the_arrays(given_arrays: list[NDArray[np.float32]]) -> None:
     on_host = upload_together(given_arrays, torch.device("cpu"))

@@ -22,6 +22,7 @@ import fsm
 from outlines_cont import SequenceState, adapters, continuous, generate, models, policies, samplers
 from outlines_cont.errors import IncompleteOutput, InvalidLogits, NotPicklable, OptionError, StateMismatch, UnsupportedModel, UserCodeError
 from outlines_cont.models import CallableModel
+from tests.examples import examples
 from tests.fakes import EOS, VOCAB_SIZE, FakeTokenizer, random_model
 from tests.oracle import assert_close, next_logits
 from tests.vocabularies import byte_level_bpe
@@ -246,7 +247,7 @@ def test_logits_of_all_positions_save_calls_and_ids_may_be_written_over() -> Non
     torch.testing.assert_close(written[0].logprobs.nan_to_num(1.0), written[1].logprobs.nan_to_num(1.0))
 
 
-_FEW = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_FEW = settings(max_examples=examples(10), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 _PROMPTS = st.lists(st.text("abc the name yes,é🙂\n", min_size=1, max_size=10), min_size=1, max_size=3)
 _ITEM = {"enum": ["a", "b", "yes"]}
@@ -275,7 +276,7 @@ def _make(kind: int) -> Callable[[Any, Any], Any]:
     ][kind]
 
 
-@settings(parent=_FEW, max_examples=6)
+@settings(parent=_FEW, max_examples=examples(6))
 @given(st.sampled_from(["all", "last"]), _PROMPTS, st.integers(0, 5), st.integers(0, 3), st.data())
 def test_a_chain_on_a_function_is_that_on_the_model(shape: str, prompts: list[str], kind: int, how: int, data: st.DataObject) -> None:
     sampler = [samplers.greedy(), samplers.multinomial(2), samplers.beam_search(2), samplers.best_of(2)][how]

@@ -23,6 +23,7 @@ from outlines_cont.models.tokenizer.tokenizer import Tokenizer
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
 from tests.chat_models import chat_model
+from tests.examples import examples
 from tests.vocabularies import QWEN_PATTERN, SENTENCEPIECE_FILE, byte_level_bpe, gemma_bpe, llama_2_bpe, pattern_bpe, unigram
 
 _ADDED = ["<think>", "</think>", "[CALL]", "<think>ing>", "C++", "né", "   "]
@@ -73,7 +74,7 @@ def test_only_markup_is_letters_in_a_text(kind: str) -> None:
     assert {*words} <= {*encode_letters("C++né", tokenizer)}
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.sampled_from([*_KINDS]),
     st.lists(st.sampled_from([*_ADDED, "<", "<thi", "nk>", "/think>", "[", "CALL]", " a", "b"]), max_size=5),

@@ -19,6 +19,7 @@ from outlines_cont.kv.paged.batch import PagedBatch
 from outlines_cont.kv.paged.paging import begin_paging
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.models.step_graphs import StepGraphs
+from tests.examples import examples
 from tests.fakes import VOCAB_SIZE, FakeTokenizer, random_network
 from tests.oracle import assert_close
 
@@ -98,7 +99,7 @@ _KINDS = ["step", "step", "step", "leave", "fork", "join", "rewind", "chunk", "c
 _STEP = st.tuples(st.sampled_from(_KINDS), st.integers(0, 9), st.lists(_IDS, min_size=6, max_size=6))
 
 
-@settings(max_examples=6, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=examples(6), deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(st.sampled_from(["llama", "gemma3"]), st.lists(_STEP, min_size=4, max_size=24))
 def test_nothing_differs_between_replays_and_logits_are_those_of_the_operators(
     family: str, steps: list[tuple[str, int, list[int]]]

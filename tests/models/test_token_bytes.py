@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from outlines_cont.errors import TokenizerError
 from outlines_cont.models.tokenizer.special_names import SpecialNames, Speller
 from outlines_cont.models.tokenizer.token_bytes import PieceCode, byte_level_bytes
+from tests.examples import examples
 from tests.tokenizer_kinds import EVERY_KIND, KEEPS_TEXT, is_byte_level, tokenizer_of
 
 LETTERS = ["the ", "doesn't", " 12345", '{"name": "', "é", "e\u0301", "ﬁ", "Å", "日本語", "東京", "Ж", "ؤ", "한국", "ก็"]
@@ -32,7 +33,7 @@ keeps_text = pytest.mark.parametrize("kind", KEEPS_TEXT)
 # What these libraries read as letters, their control tokens, we find ourselves.
 _KNOWS_SPECIALS = {kind: False for kind in EVERY_KIND if "mistral-common" in kind or kind.startswith("SentencePiece ")}
 _KNOWS_SPECIALS["SentencePiece 32k in LlamaTokenizer"] = True
-quick = settings(max_examples=15)
+quick = settings(max_examples=examples(15))
 
 
 @every_kind

@@ -239,7 +239,7 @@ def damage(draw: Callable[[st.SearchStrategy[Any]], Any], lines: list[bytes]) ->
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.data())
 def test_a_damaged_output_is_resumed_to_what_one_run_writes_or_refused(data: st.DataObject) -> None:
     before = b"".join(damage(data.draw, output().splitlines(True)))

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 from outlines_cont import engine_of, pipelines
 from outlines_cont.pipelines import Failure, Outcome, RowError, SetupError, WorkersFailed
 from outlines_cont.pipelines.ray_workers import Block, BlockReport, BlockRunner, RayWorkers, RowWorker, WorkerOptions
+from tests.examples import examples
 from tests.fakes import random_model
 from tests.saved_model import save_model
 
@@ -74,7 +75,7 @@ class FakeCrew:
         self._given = [(other, block) for other, block in self._given if other is not worker]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.integers(0, 40),
     st.integers(1, 4),

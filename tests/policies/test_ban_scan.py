@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from outlines_cont import policies
 from outlines_cont.policies import Ban
 from tests.bare_loop import ToyModel
+from tests.examples import examples
 
 # Letters whose other cases are longer, look alike or have bytes in common, and what is no letter.
 LETTERS = "aAbß\u1e9esSıİi\u0307ſkK\u212a éE\u0301_-ﬁfi"
@@ -91,7 +92,7 @@ def folded(data: bytes) -> tuple[str, list[int]]:
 _BROKEN = [b"\xe2", b"\x82", b"\xe2\x82", b"\xf0\x9f", b"\xc3", b"\x9f", b"\xff", b"a", b"B", b"\xef\xbf\xbd", b" "]
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     st.lists(
         st.lists(st.sampled_from(_BROKEN) | st.sampled_from(LETTERS).map(str.encode), min_size=1, max_size=3).map(b"".join), max_size=8
@@ -149,7 +150,7 @@ PATTERNS = [
 ]  # fmt: skip
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(
     st.lists(st.sampled_from([*_BROKEN, b"ab", b"b", b"A", b"\n", "é".encode(), "É".encode()]), max_size=6).map(b"".join)
     | st.text("aAbéÉ \n", max_size=8).map(str.encode),

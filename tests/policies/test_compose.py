@@ -11,6 +11,7 @@ from outlines_cont import Branch, RowView, TokenSet
 from outlines_cont.errors import UnsupportedBranch
 from outlines_cont.models import HuggingFaceModel
 from tests.engine.test_engine_loop import Planned, _ids, _write
+from tests.examples import examples
 from tests.fakes import scripted_model
 
 # What a policy wants at one place: a mask (None forces the one sequence) and sequences that go on from a token; None stops.
@@ -90,7 +91,7 @@ _FREE: list[Wish] = [(_ALL, ())] * 6
 
 
 # Not shrunk: every try runs the engine.
-@settings(max_examples=30, deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
+@settings(max_examples=examples(30), deadline=None, phases=[Phase.explicit, Phase.reuse, Phase.generate])
 @given(st.lists(st.lists(_WISHES, min_size=12, max_size=12), min_size=1, max_size=3))
 # They contradict each other behind the last token.
 @example([[*_FREE, (_COMMON, ())], [*_FREE, (None, ((20,),))]])

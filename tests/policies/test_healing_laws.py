@@ -18,6 +18,7 @@ from outlines_cont.models import HuggingFaceModel, from_transformers
 from outlines_cont.models.tokenizer.token_bytes import TokenStarts
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow
+from tests.examples import examples
 from tests.fakes import BOS, EOS, VOCAB_SIZE, FakeTokenizer, ScriptedNetwork, random_model, scripted_config
 from tests.healing import Spell, fitting, num_open
 
@@ -72,7 +73,7 @@ def paths(model: HuggingFaceModel, ids: tuple[int, ...], left: bytes) -> dict[tu
 LONGER = st.frozensets(st.text("abc", min_size=2, max_size=4).map(str.encode), min_size=1, max_size=5)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(LONGER, st.text("abc", min_size=1, max_size=5))
 def test_every_token_has_the_probability_of_the_law(longer: frozenset[bytes], prompt: str) -> None:
     model = few_tokens(longer)
@@ -104,7 +105,7 @@ def test_what_is_drawn_is_as_frequent_as_the_law_says() -> None:
         assert abs(found[path] - count * share) < 4 * math.sqrt(count * share * (1 - share)) + 1
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(LONGER, st.text("abc", min_size=1, max_size=5))
 def test_greedy_takes_the_most_probable_token_that_fits(longer: frozenset[bytes], prompt: str) -> None:
     model = few_tokens(longer)
@@ -120,7 +121,7 @@ def test_greedy_takes_the_most_probable_token_that_fits(longer: frozenset[bytes]
     assert tuple(wanted) == state.rows[0][0].token_ids[: len(wanted)]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.frozensets(st.binary(min_size=1, max_size=4), max_size=30), st.lists(st.integers(0, 40), max_size=8))
 def test_tokens_are_looked_up_as_a_scan_finds_them(texts: frozenset[bytes], picks: list[int]) -> None:
     every_byte = [bytes([byte]) for byte in range(256)]
@@ -161,7 +162,7 @@ def given_back(state: SequenceState) -> tuple[SequenceState, bytes]:
     return state.tokens[:kept], tokenizer.text_bytes(row.token_ids[kept:])
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(TEXTS, st.sampled_from(["greedy", "multinomial"]), st.booleans())
 def test_healed_text_is_as_by_hand(prompt: str, sampler: str, is_fed: bool) -> None:
     model = random_model()
@@ -195,7 +196,7 @@ def state_of(model: HuggingFaceModel, prompt: str) -> SequenceState:
 LANGUAGES = [r"[a-z]{1,3}", r"( the)?[0-9]{2}", r'": "[a-z]{0,3}"', "abc(abc)?|he|2000"]
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(TEXTS, st.sampled_from(LANGUAGES), st.sampled_from(sorted(SAMPLERS)), st.booleans())
 def test_a_healed_constraint_is_as_by_hand(prompt: str, pattern: str, sampler: str, force: bool) -> None:
     model = random_model()

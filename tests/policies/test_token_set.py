@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from outlines_cont import TokenSet
 from outlines_cont.control import Branch
 from outlines_cont.policies.branch import LazyTokenSet, check_mask
+from tests.examples import examples
 
 _IDS = st.sets(st.integers(0, 130), max_size=9)
 _SIZES = st.sampled_from([1, 2, 31, 32, 33, 63, 64, 65, 96, 97, 131, 200])
@@ -36,7 +37,7 @@ def _sets(draw: st.DrawFn) -> tuple[TokenSet, Callable[[int], bool]]:
     return made, lambda i: i in ids
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(_sets(), _sets(), _SIZES)
 def test_every_view_of_a_set_has_the_same_ids(
     left: tuple[TokenSet, Callable[[int], bool]], right: tuple[TokenSet, Callable[[int], bool]], vocab_size: int

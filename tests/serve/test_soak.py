@@ -28,7 +28,7 @@ from outlines_cont.policies.constraint import KeptConstraints
 from tests.serve.running import Running
 
 SECONDS = float(os.environ.get("SOAK_SECONDS", "4"))
-REQUESTS = int(os.environ.get("SOAK_REQUESTS", "160"))
+REQUESTS = int(os.environ.get("SOAK_REQUESTS", "80"))
 CLIENTS = int(os.environ.get("SOAK_CLIENTS", "12"))
 PARTS = 4 if SECONDS < 60 else 10
 _PROMPTS = ("Message: Send 2 lamps.\nKind: ", "Due: ", "Ana ")

@@ -82,7 +82,7 @@ def test_the_search_of_the_chaining_page_finds_the_best_chain() -> None:
     assert float(kinds.weights[0, 0]) + float(found.weights[0, 0]) == pytest.approx(float(found.scores[0, 0]), abs=1e-4)
 
 
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(_PROMPTS, _BETWEEN, st.sampled_from([0.0, 1.0]), st.integers(0, 5))
 def test_what_is_done_to_a_state_leaves_its_scores_right(prompt: str, between: str, penalty: float, seed: int) -> None:
     model = random_model()
@@ -174,7 +174,7 @@ def _random_law(seed: int) -> Script:
     return lambda before: {ids[part]: 40 + Random(f"{seed}{before}{part!r}").uniform(0, 9) for part in _PARTS}
 
 
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 @given(st.integers(0, 2**32), st.sampled_from(["b", "ab", "ba", "aa"]), st.sampled_from([0.0, 1.0]))
 def test_what_is_drawn_to_reach_a_stop_text_counts_in_a_search(seed: int, stop_at: str, penalty: float) -> None:
     """As many beams as hypotheses are brute force over all that can be drawn, whatever of it the stop then cuts."""
@@ -188,7 +188,7 @@ def test_what_is_drawn_to_reach_a_stop_text_counts_in_a_search(seed: int, stop_a
     assert [wanted[text] for text in ranked] == pytest.approx(found.scores[0].tolist()[: len(ranked)], abs=1e-4)
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(
     st.integers(0, 2**32),
     st.sampled_from(["b", "ab", "ba", ["bb", "aa"]]),

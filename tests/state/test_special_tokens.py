@@ -16,6 +16,7 @@ from outlines_cont.errors import SpecialTokenWarning
 from outlines_cont.generation.prompt import open_prompt
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.tokens import prompt_row
+from tests.examples import examples
 from tests.fakes import BOS, END_OF_TURN, EOS, FakeTokenizer, random_model
 from tests.tokenizer_kinds import KEEPS_TEXT, tokenizer_of
 
@@ -61,7 +62,7 @@ def _ends(token_ids: list[int]) -> list[tuple[int, int]]:
     return places
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(_ROWS, st.integers(0, 30), st.integers(0, 30))
 def test_a_slice_keeps_the_special_tokens_that_lie_inside_it(token_ids: list[int], start: int, stop: int) -> None:
     state = _state(token_ids)
@@ -75,7 +76,7 @@ def test_a_slice_keeps_the_special_tokens_that_lie_inside_it(token_ids: list[int
     assert str(cut + text[stop:] if "<" not in text[stop:] else cut + Tokens.of(text[stop:])) == text[start:stop] + text[stop:]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(_ROWS, st.text(st.sampled_from("ab é"), max_size=3))
 def test_text_beside_a_row_leaves_its_special_tokens_where_they_are(token_ids: list[int], text: str) -> None:
     state = _state(token_ids)
@@ -88,7 +89,7 @@ def test_text_beside_a_row_leaves_its_special_tokens_where_they_are(token_ids: l
     assert (text + str(state), str(state) + text) == (str(text + state), str(state + text))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(_ROWS, _ROWS)
 def test_the_text_of_a_row_gives_its_special_tokens_back(token_ids: list[int], more: list[int]) -> None:
     state, other = _state(token_ids), _state(more)

@@ -29,6 +29,7 @@ from outlines_cont.errors import SavedError, StateFileError, StateMismatch
 from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.file import _digest
 from outlines_cont.state.row import LogprobSum, StateRow, WrittenPiece
+from tests.examples import examples
 from tests.fakes import VOCAB_SIZE, random_model
 
 Content = tuple[dict[str, torch.Tensor], Any]
@@ -125,7 +126,7 @@ def bounded(max_bytes: int, max_seconds: float) -> Iterator[None]:
         assert time.process_time() - started < max_seconds
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(st.data())
 def test_a_spoiled_file_is_refused_or_a_state_that_can_be_used(data: st.DataObject) -> None:
     model = random_model()
@@ -272,7 +273,7 @@ def _rows(draw: st.DrawFn) -> StateRow:
     )
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 @given(st.integers(1, 3), st.integers(1, 2), st.data())
 def test_every_field_of_a_row_comes_back_as_it_was(batch_size: int, num_samples: int, data: st.DataObject) -> None:
     rows = tuple(tuple(data.draw(_rows()) for _ in range(num_samples)) for _ in range(batch_size))

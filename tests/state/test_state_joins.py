@@ -71,7 +71,7 @@ def _token_ids(draw: st.DrawFn, tokenizer: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", _KINDS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.data())
 def test_slices_of_tokens_joined_again_are_the_same_tokens(kind: str, data: st.DataObject) -> None:
     tokenizer = _tokenizer(kind)
@@ -89,7 +89,7 @@ def test_slices_of_tokens_joined_again_are_the_same_tokens(kind: str, data: st.D
 
 
 @pytest.mark.parametrize("kind", _KINDS)
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.data())
 def test_slices_of_characters_joined_again_are_the_same_bytes(kind: str, data: st.DataObject) -> None:
     tokenizer = _tokenizer(kind)
@@ -116,7 +116,7 @@ def test_slices_of_a_slice_of_tokens_remember_that_they_begin_inside_a_text(kind
 
 
 @pytest.mark.parametrize("kind", _KINDS)
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.data())
 def test_a_sum_has_the_bytes_of_both_sides(kind: str, data: st.DataObject) -> None:
     tokenizer = _tokenizer(kind)
@@ -132,7 +132,7 @@ def test_a_sum_has_the_bytes_of_both_sides(kind: str, data: st.DataObject) -> No
 
 
 @pytest.mark.parametrize("kind", _KINDS)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.text(" \u2581a\n<é日", max_size=6))
 def test_a_text_at_the_beginning_of_a_row_is_spelled_as_it_is(kind: str, text: str) -> None:
     """Also where the tokenizer reads a mark of SentencePiece as a space, and drops a space in front."""

@@ -18,6 +18,7 @@ from outlines_cont.kv.share import Sharing
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.state.row import StateRow
 from tests.account import Account
+from tests.examples import examples
 from tests.fakes import FakeTokenizer, random_network
 from tests.oracle import assert_close, greedy_ids, next_logits
 
@@ -220,4 +221,4 @@ class Third(States):
 
 TestFirst, TestSecond, TestThird = First.TestCase, Second.TestCase, Third.TestCase
 # The first of three runs is always the simplest one.
-TestFirst.settings = TestSecond.settings = TestThird.settings = settings(max_examples=3, stateful_step_count=60, deadline=None)
+TestFirst.settings = TestSecond.settings = TestThird.settings = settings(max_examples=examples(3), stateful_step_count=60, deadline=None)

@@ -22,6 +22,7 @@ from outlines_cont.sampling.random_stream import RandomStream
 from outlines_cont.state.row import StateRow, shown_text, written
 from outlines_cont.state.sequence_state import best_row
 from outlines_cont.state.tokens import prompt_row
+from tests.examples import examples
 from tests.fakes import DEVICE, random_model
 from tests.oracle import assert_close, next_logits
 from tests.vocabularies import llama_2_bpe, metaspace_bpe
@@ -83,7 +84,7 @@ def _grid(state: SequenceState) -> list[list[str]]:
     return [[next(texts) for _ in group] for group in state.rows]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(_states(), st.one_of(_SLICES, _FRONTS), _SLICES, _SLICES)
 def test_a_slice_has_the_text_that_python_gives(state: SequenceState, ids: slice, batch: slice, samples: slice) -> None:
     wanted = [[text[ids] for text in group[samples]] for group in _grid(state)[batch]]
@@ -97,7 +98,7 @@ def test_a_slice_has_the_text_that_python_gives(state: SequenceState, ids: slice
         assert next(iter(state))[ids] == str(state[ids])
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(_states(), st.integers(-14, 14), st.integers(-4, 4), st.integers(-4, 4))
 def test_an_int_keeps_its_axis_and_must_exist(state: SequenceState, at: int, batch: int, sample: int) -> None:
     try:
@@ -112,14 +113,14 @@ def test_an_int_keeps_its_axis_and_must_exist(state: SequenceState, at: int, bat
         assert [text[at] for text in state] == list(state[..., at])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(_states(), st.one_of(_SLICES, _FRONTS))
 def test_tokens_are_indexed_as_lists(state: SequenceState, ids: slice) -> None:
     cut = state.tokens[..., ids]
     assert [row.token_ids[ids] for row in state._flat] == [row.token_ids for row in cut._flat]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(_states(), _states(), _TEXTS, st.one_of(_SLICES, _FRONTS))
 def test_sums_have_the_joined_texts(state: SequenceState, other: SequenceState, text: str, ids: slice) -> None:
     assert [row + text for row in state] == list(state + text)
@@ -134,7 +135,7 @@ def test_sums_have_the_joined_texts(state: SequenceState, other: SequenceState, 
         assert list(map(operator.add, state, other)) == list(state + other)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(_states(("bytes",)), st.integers(0, 16))
 def test_a_slice_from_the_beginning_keeps_the_cache_of_all_whole_tokens(state: SequenceState, stop: int) -> None:
     assume(all(row.token_ids for row in state._flat))

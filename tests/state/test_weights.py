@@ -118,7 +118,7 @@ def _after(state: SequenceState, account: Account, name: str, value: Any, folder
 
 
 @at_least(40)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(_OPERATIONS, st.integers(0, 2**32))
 def test_weights_and_log_probabilities_are_those_of_a_plain_account(operations: list[tuple[str, Any]], seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
@@ -201,7 +201,7 @@ def test_a_score_is_kept_where_its_last_token_is_spelled_anew(text: str) -> None
     assert state.scores.tolist()[0] == pytest.approx(healed.scores.tolist()[0], abs=1e-5)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(st.lists(st.sampled_from(["[a-c]?", "(x|)", "e{0,2}"]), min_size=1, max_size=3), st.integers(0, 2**32))
 def test_an_end_that_was_sampled_counts_where_nothing_was_written(patterns: list[str], seed: int) -> None:
     """Rows that may be empty but for their beginning: in a sum of states weights and ends add, on either side."""

@@ -17,9 +17,10 @@ from outlines_cont.errors import InvalidLogits
 from outlines_cont.policies import Branch, Policy, RowView, TokenSet
 from outlines_cont.templates import Template, TemplateResult
 from outlines_cont.templates.program import TemplateProgram  # a run that can be left between any two steps
+from tests.examples import examples
 from tests.fakes import random_model, scripted_model
 
-_FEW = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+_FEW = settings(max_examples=examples(12), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 
 
 @dataclass(frozen=True)
