@@ -20,6 +20,7 @@ from outlines_cont.cli.model_names import models_by_name
 from outlines_cont.errors import OutlinesContError
 from outlines_cont.pipelines import SetupError
 from outlines_cont.serve.app import make_app
+from tests.examples import first
 from tests.saved_model import save_model
 from tests.serve.running import Running
 
@@ -141,7 +142,7 @@ def written(folder: Path) -> list[tuple[str, int, Any]]:
     return sorted((one["custom_id"], one["response"]["status_code"], one["response"]["body"]) for one in found)
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", first(5, range(10)))
 def test_a_run_that_was_interrupted_goes_on_where_it_was(folder: Path, seed: int) -> None:
     draw = random.Random(seed)
     bodies = [{"n": i, **({"bad": True} if draw.random() < 0.3 else {})} for i in range(30)]

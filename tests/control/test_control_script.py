@@ -245,7 +245,7 @@ def test_a_quotation_occurs_in_its_source_and_ends_with_its_mark() -> None:
         assert '"' not in quote
         await fixed(" end")
 
-    for seed in range(8):
+    for seed in range(examples(8)):
         result = control.run(model, script, "the", sampler=samplers.multinomial(temperature=5.0), rng=seed).check()
         assert result.text.endswith('" end')
 

@@ -45,7 +45,7 @@ def _written(seed: int) -> list[Any]:
     return [[state.token_ids.tolist(), state.finish_reasons, [[str(one) for one in row] for row in state.errors]] for state in states]
 
 
-@pytest.mark.parametrize("seed", first(2, range(3)))
+@pytest.mark.parametrize("seed", first(1, range(3)))
 def test_what_is_written_does_not_depend_on_where_masks_are_made(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     expected, begun = _written(seed), list[SlowWork]()
     init = SlowWork.__init__

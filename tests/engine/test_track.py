@@ -71,7 +71,7 @@ def changed(draw: random.Random, track: Track, plain: Plain) -> tuple[Track, Pla
     return track.append(token_id, kind, logprob, sampling), longer
 
 
-@pytest.mark.parametrize("seed", first(36, range(60)))
+@pytest.mark.parametrize("seed", first(12, range(60)))
 def test_tracks_that_are_made_of_one_another_never_change(seed: int) -> None:
     draw = random.Random(seed)
     prompt = [draw.randrange(9) for _ in range(draw.randint(0, 5))]

@@ -14,6 +14,7 @@ import pytest
 import fsm
 from fsm import Expression, GrammarError, grammar, special
 from fsm.terms.special_token import divided
+from tests.examples import examples
 from tests.fuzz.languages import grammar_text
 from tests.walks import random_text
 
@@ -210,7 +211,7 @@ def test_grammars_that_llguidance_has_converted_from_those_of_llama_cpp(name: st
 @needs_llguidance
 def test_llguidance_accepts_what_is_written_for_random_grammars() -> None:
     num_texts = 0
-    for seed in range(80):
+    for seed in range(examples(80)):
         random = Random(seed)
         text = grammar_text(random).replace(".2:", ":")  # it has no priorities
         if '"IF"i' in text or r"\w" in text:  # of which Python's `re` has other letters

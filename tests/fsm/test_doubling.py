@@ -22,6 +22,7 @@ from fsm.errors import GrammarError
 from fsm.terms import node as nodes
 from fsm.terms import work
 from fsm.terms.node import Kind
+from tests.examples import examples
 from tests.fuzz import doubling, languages
 
 DEPTH = 64
@@ -120,7 +121,7 @@ def test_random_languages_that_double_compile_or_are_refused_in_bounds() -> None
 def test_schemas_that_double_mean_what_they_say() -> None:
     """Against jsonschema-rs: texts of the language, and values that are nearly such."""
     checked = 0
-    for seed in range(60):
+    for seed in range(examples(60)):
         random = Random(seed)
         source = doubling.schema(random, random.randint(1, 4))
         try:
@@ -173,7 +174,7 @@ def changed(value: Any, random: Random) -> Any:
 def test_long_heads_are_shared_without_a_change_of_the_language(monkeypatch: pytest.MonkeyPatch) -> None:
     """With heads of two factors shared the masks of random languages are those of terms whose heads are all copied."""
     vocabulary, compared = doubling.vocabulary(), 0
-    for seed in range(40):
+    for seed in range(examples(40)):
         random = Random(seed)
         kind, source = languages.draw(random)
         made = list[TokenFSM]()
@@ -204,7 +205,7 @@ def test_long_heads_are_shared_without_a_change_of_the_language(monkeypatch: pyt
 def test_rules_of_parts_have_the_texts_of_the_parts() -> None:
     """Options, groups and counts that become rules, as too much would be written out, against what Lark writes out."""
     items = ['["a"]', '("b" | "ca")', '"d"?', '("e" | "f")~1..2', '("g" "h"?)*', '[("i" | "j") "k"?]', '("l" -> x | "m")']
-    for seed in range(12):
+    for seed in range(examples(12)):
         random = Random(seed)
         text = "start: " + " ".join(random.choices(items[:-1], k=5)) + "\n  | " + " ".join(random.choices(items[:-1], k=4))
         try:

@@ -72,8 +72,8 @@ def test_all_names_of_properties_are_read_as_node_reads_them() -> None:
 def test_random_patterns_are_found_where_node_finds_them(seed: int) -> None:
     """As `python -m tests.fuzz patterns` does for as long as wanted."""
     counts = patterns.Counts()
-    assert list(patterns.run(seed, 200, counts, count=25)) == []
-    assert counts.found > 50
+    assert list(patterns.run(seed, 200, counts, count=12)) == []
+    assert counts.found > 25
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import pytest
 
 from fsm import GrammarError, RegexSyntaxError, SchemaError, gbnf, grammar, json_schema, regex
 from fsm.errors import FSMError
+from tests.examples import first
 from tests.fuzz.languages import grammar_text
 
 GBNF = 'root ::= "a" [0-9]+ x\nx ::= "b"'
@@ -111,7 +112,7 @@ def test_expansions_of_which_only_the_alias_differs_are_one() -> None:
     assert grammar('start: "a" -> x').accepts("a")
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", first(12, range(25)))
 def test_aliases_do_not_change_the_language_of_a_random_grammar(seed: int) -> None:
     random = Random(seed)
     plain = grammar_text(random)

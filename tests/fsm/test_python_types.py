@@ -232,7 +232,7 @@ def test_bytes_are_written_as_the_type_reads_them(kind: Any, good: str, bad: str
     expression = json_schema(model)
     assert [expression.accepts(f'{{"b": {text}}}') for text in (good, bad)] == [True, False]
     model.model_validate_json(f'{{"b": {good}}}')
-    for seed in range(8):
+    for seed in range(examples(8)):
         model.model_validate_json(random_text(expression.node, Random(seed), 4 * seed))
 
 
@@ -264,7 +264,7 @@ def test_keys_are_those_that_pydantic_reads(annotation: Any, good: list[str], ba
     expression, adapter = json_schema(annotation), TypeAdapter(annotation)
     assert good == [key for key in good if expression.accepts(f'{{"{key}":1}}')]
     assert [key for key in bad if expression.accepts(f'{{"{key}":1}}')] == []
-    for seed in range(12):
+    for seed in range(examples(12)):
         text = random_text(expression.node, Random(seed), 4 * seed)
         if expression.accepts(text):
             adapter.validate_json(text)
@@ -299,7 +299,7 @@ def test_urls(annotation: Any, good: list[str], bad: list[str]) -> None:
     assert [text for text in bad if expression.accepts(f'"{text}"')] == []
     for text in good:
         adapter.validate_python(text)
-    for seed in range(12):
+    for seed in range(examples(12)):
         adapter.validate_json(random_text(expression.node, Random(seed), 15 * seed))
 
 

@@ -13,6 +13,7 @@ import pytest
 import fsm
 from fsm import types
 from fsm.automaton.lazy_dfa import Automaton
+from tests.examples import examples
 from tests.walks import random_text
 
 EXAMPLES: dict[str, tuple[list[str], list[str]]] = {
@@ -112,7 +113,7 @@ def test_a_type_accepts_its_texts_and_no_others(name: str) -> None:
 def test_what_is_written_can_be_read(name: str, read: object) -> None:
     assert callable(read)
     node = getattr(types, name).node
-    for seed in range(12):
+    for seed in range(examples(12)):
         read(random_text(node, random.Random(seed), 6 * seed).decode())
 
 

@@ -103,7 +103,7 @@ def test_a_draw_is_the_option_in_whose_part_of_the_law_its_number_falls() -> Non
     model = random_model()
     choose = continuous(generate.choice(model, NESTED, sampler=samplers.multinomial()))
     law = choose.generator.probabilities(PROMPT)
-    for seed in range(12):
+    for seed in range(examples(12)):
         state = choose(PROMPT, rng=seed)
         assert state.value == _drawn(law, RandomStream(seed).open().peek())
         assert state.rows[0][0].stream.drawn == 1  # whatever the number of tokens

@@ -148,7 +148,7 @@ def test_forced_text_goes_in_as_one_chunk_and_can_be_switched_off() -> None:
     assert forced.forwards < sampled.forwards
 
 
-@pytest.mark.parametrize("seed", first(2, range(3)))
+@pytest.mark.parametrize("seed", first(1, range(3)))
 def test_a_long_forced_text_goes_in_by_kilobytes_with_the_tokens_of_the_whole(seed: int) -> None:
     rng = random.Random(seed)
     words = ["forever", "é", "a", "the blue", "12", "\n", "naïve 🙂", "x" * 12]

@@ -238,7 +238,7 @@ def test_the_retries_of_a_policy_count_over_the_parts() -> None:
     model = random_model()
     write = continuous(generate.text(model, sampler=samplers.multinomial(temperature=1.5)))
     spent = 0
-    for seed in range(12):
+    for seed in range(examples(12)):
         ban = policies.ban([*"aeinorst"], max_retries=3)
         whole = write("the", rng=seed, max_tokens=16, policies=[ban])
         state = write("the", rng=seed, max_tokens=2, policies=[ban])

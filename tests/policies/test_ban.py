@@ -12,6 +12,7 @@ import pytest
 import fsm
 from outlines_cont import continuous, control, generate, models, policies, samplers
 from outlines_cont.errors import BanImpossible, IncompleteOutput, OptionError, RetriesSpent
+from tests.examples import examples
 from tests.fakes import EOS, FakeTokenizer, random_model, saying, scripted_model
 
 IDS = {data: token_id for token_id, data in enumerate(FakeTokenizer().token_bytes) if data}
@@ -305,7 +306,7 @@ def test_a_policy_is_told_of_its_own_rewinds_and_not_of_those_of_the_engine(most
             told.append(row.token_ids[row.piece_start :])
 
     model = random_model()
-    for seed in range(8):
+    for seed in range(examples(8)):
         (row,) = continuous(generate.text(model))("the name", policies=[Refuses()], rng=seed).rows[0]
         assert row.token_ids[-2] == first[1]
     assert len(asked) > 2

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from outlines_cont import models
+from tests.examples import examples
 from tests.serve.running import Running
 from tests.serve.test_messages import CHAT, RAIN, TOOL
 from tests.serve.test_server import ASKED, SAID, Order
@@ -110,7 +111,7 @@ def test_an_answer_of_a_pydantic_model_beside_tools(client: Any) -> None:
     if not hasattr(client.messages, "parse"):
         pytest.skip("this version of the client parses no answers")
     kinds = set()
-    for seed in range(8):
+    for seed in range(examples(8)):
         more: Any = {"max_tokens": 300, "extra_body": {"temperature": 2, "seed": seed}, "tools": [TOOL]}
         reply = client.messages.parse(**MESSAGE | more, output_format=Order)
         kinds.add(reply.stop_reason)
