@@ -91,7 +91,7 @@ def test_masks_are_those_of_the_plain_walk(name: str, lexer: Lexer, pieces: Voca
     token_fsm = TokenFSM(grammar(text, lexer=lexer, limits=Limits(max_work=10**6)), pieces)
     monkeypatch.setattr(reading, "MIN_PRODUCT_TEXTS", 8)
     monkeypatch.setattr(stack_walk, "MAX_PLACES", 3)
-    check(token_fsm, written.encode()[: {"doubling": 3, "runs": 13}.get(name, 9)], seed=len(name))
+    check(token_fsm, written.encode()[: {"doubling": 3, "runs": 13}.get(name, 6)], seed=len(name))
 
 
 @pytest.mark.parametrize("case", languages(), ids=lambda case: case.name)
@@ -100,7 +100,7 @@ def test_programs_are_written_and_a_mask_takes_little_work(case: object, tekken:
     text, written = case.source, case.text.encode()  # type: ignore[attr-defined]
     token_fsm = TokenFSM(grammar(text), Vocabulary(*tekken))
     state, dearest = token_fsm.initial_state, 0
-    for size in range(0, 60, 3):
+    for size in range(0, 45, 3):
         before = work.done()
         words = token_fsm.bitmask(state)
         dearest = max(dearest, work.done() - before)
