@@ -164,7 +164,7 @@ def test_this_machine_is_reached(tmp_path: Path) -> None:
     assert socket.getaddrinfo("localhost", 80)
 
 
-def test_a_test_fails_also_where_the_error_is_caught(tmp_path: Path) -> None:
+def test_a_test_fails_also_where_the_error_is_caught_and_where_it_leaves_something_changed(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text(
         "import os, socket\n"
         "def test_it():\n"
@@ -172,11 +172,13 @@ def test_a_test_fails_also_where_the_error_is_caught(tmp_path: Path) -> None:
         "    try: socket.create_connection(('203.0.113.1', 80), timeout=1)\n"
         "    except Exception: pass\n"
         "def test_that():\n    pass\n"
+        "def test_left():\n    os.environ['LEFT'] = 'x'\n"
     )
     environment = {name: value for name, value in os.environ.items() if name != "HF_HUB_OFFLINE"}
     command = [
         sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-p", "no:cacheprovider", "-c", os.devnull, str(tmp_path),
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment | {"PYTHONPATH": str(ROOT)}, timeout=120)
-    assert "2 passed, 1 error" in done.stdout, done.stdout + done.stderr
+    assert "3 passed, 2 errors" in done.stdout, done.stdout + done.stderr
     assert "loopback address alone, got ['203.0.113.1']" in done.stdout
+    assert "os.environ LEFT: nothing is now 'x'" in done.stdout
