@@ -20,9 +20,9 @@ from fsm import BudgetExceeded, EmptyLanguage, Expression, FSMError, GrammarErro
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.lark.conflict import accepted_terminals, is_lalr
 from outlines_cont import generate, models
-from tests import grammars as examples
+from tests import grammars
 from tests import grammars as known
-from tests.examples import examples as few
+from tests.examples import examples
 from tests.walks import RANDOMS
 
 TEXTS = ["".join(text) for length in range(6) for text in product("ab ", repeat=length)]
@@ -111,7 +111,7 @@ def test_numbers_and_points_are_read_by_both_parsers_of_lark(text: str) -> None:
 
 
 @given(grammars(st.sampled_from(['"a"', '"b"'])))
-@settings(max_examples=few(12), deadline=None)
+@settings(max_examples=examples(12), deadline=None)
 def test_with_terminals_of_one_letter_the_languages_are_equal(text: str) -> None:
     automaton, earley, _ = made(text)
     assert [t for t in TEXTS if automaton.accepts(t.encode()) != reads(earley, t)] == []
@@ -133,7 +133,7 @@ def grammars_with_gaps(draw: st.DrawFn) -> str:
 
 
 @given(grammars_with_gaps())
-@settings(max_examples=few(24), deadline=None)
+@settings(max_examples=examples(24), deadline=None)
 @example('start: x n "ab" n\nx: "a" | T1\nn: "b"?\nT0.2: /b/\nT1: /[ab]+/')
 @example('start: "b" "b" n\nn: T0?\nT0.1: /b/')
 def test_what_follows_behind_an_empty_rule_is_read_by_both_parsers_of_lark(text: str) -> None:
@@ -166,7 +166,7 @@ def test_a_terminal_that_matches_the_empty_text_is_an_optional_one(
         assert all(one.accepts(text.encode()) for text in TEXTS if other.accepts(text.encode()))
 
 
-GOOD = [value for name, value in vars(examples).items() if name.isupper()] + [
+GOOD = [value for name, value in vars(grammars).items() if name.isupper()] + [
     'start: A B?\nA: /[a-z]+/i\nB: "x".."z" | /\\d{1,3}/\n%ignore /[ \\t]+/\n',
     'start: sep{x, ","}\nsep{a, b}: a (b a)*\n!x: "a"~2..3 -> y\n | [X]\nX.2: "q"i | /(?!a)[a-c]/\n%import common.INT\n',
     '?start: e\n_e: "(" start ")"\ne: _e | N+\nN: /\\w+(?!x)/\n%declare Q\n%override N: "1"\n%extend N: "2"\n',
