@@ -20,7 +20,6 @@ from fsm import BudgetExceeded, EmptyLanguage, Expression, FSMError, GrammarErro
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.lark.conflict import accepted_terminals, is_lalr
 from outlines_cont import generate, models
-from tests import grammars
 from tests import grammars as known
 from tests.examples import examples
 from tests.walks import RANDOMS
@@ -166,7 +165,7 @@ def test_a_terminal_that_matches_the_empty_text_is_an_optional_one(
         assert all(one.accepts(text.encode()) for text in TEXTS if other.accepts(text.encode()))
 
 
-GOOD = [value for name, value in vars(grammars).items() if name.isupper()] + [
+GOOD = [value for name, value in vars(known).items() if name.isupper()] + [
     'start: A B?\nA: /[a-z]+/i\nB: "x".."z" | /\\d{1,3}/\n%ignore /[ \\t]+/\n',
     'start: sep{x, ","}\nsep{a, b}: a (b a)*\n!x: "a"~2..3 -> y\n | [X]\nX.2: "q"i | /(?!a)[a-c]/\n%import common.INT\n',
     '?start: e\n_e: "(" start ")"\ne: _e | N+\nN: /\\w+(?!x)/\n%declare Q\n%override N: "1"\n%extend N: "2"\n',
