@@ -19,7 +19,7 @@ from outlines_cont.engine import engine as engine_module
 from outlines_cont.errors import DeadlockError, InvalidLogits, OptionError, PromptTypeError, SampleMismatch, ScriptError
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.policies import Constraint
-from tests.examples import examples
+from tests.examples import examples, first
 from tests.fakes import EOS, FAMILIES, FakeTokenizer, random_model, random_network, recurrent_network, saying, scripted_model
 from tests.oracle import next_logits, rescored
 
@@ -145,8 +145,13 @@ async def _eight() -> None:
     await control.gen(regex="[a-z]{8}")
 
 
-@pytest.mark.parametrize("family", [*FAMILIES, "recurrent"])
-@pytest.mark.parametrize(("written", "is_state"), [(0, False), (1, True), (3, False)])
+_BEFORE = [(0, False), (1, True), (3, False)]  # tokens that were written, after a state or a text
+_REWINDS = [("llama", *before) for before in _BEFORE]
+_REWINDS += [(family, *_BEFORE[at % 3]) for at, family in enumerate([*FAMILIES[1:], "recurrent"])]
+_REWINDS += [(family, *before) for family in (*FAMILIES, "recurrent") for before in _BEFORE if (family, *before) not in _REWINDS]
+
+
+@pytest.mark.parametrize(("family", "written", "is_state"), first(8, _REWINDS))
 def test_a_controller_may_rewind_into_its_prompt(family: str, written: int, is_state: bool) -> None:
     is_recurrent = family == "recurrent"
     model = models.from_transformers(recurrent_network(), FakeTokenizer()) if is_recurrent else random_model(family)

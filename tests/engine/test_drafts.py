@@ -85,12 +85,12 @@ SAMPLERS = {
 def test_a_text_is_token_for_token_the_one_without_a_draft(name: str, kind: str) -> None:
     model = random_model()
     generator = continuous(generate.text(model, sampler=SAMPLERS[name]))
-    plain = generator(["the name", "a red"], max_tokens=24, rng=5)
+    plain = generator(["the name", "a red"], max_tokens=16, rng=5)
     draft: Any = {"lookup": "lookup", "same model": a_model(), "other model": a_model(1)}.get(kind)
     if draft is None:
         draft = Knows(rows_of(plain), wrong_every=3 if kind == "half knows" else 0)
     with model.meter() as meter:
-        drafted = generator(["the name", "a red"], max_tokens=24, rng=5, draft=draft)
+        drafted = generator(["the name", "a red"], max_tokens=16, rng=5, draft=draft)
     assert written(plain) == written(drafted)
     for group, others in zip(plain.rows, drafted.rows, strict=True):
         for row, other in zip(group, others, strict=True):
@@ -99,7 +99,7 @@ def test_a_text_is_token_for_token_the_one_without_a_draft(name: str, kind: str)
     assert meter.accepted_tokens <= meter.proposed_tokens
     if kind in ("same model", "knows"):
         assert meter.proposed_tokens == meter.accepted_tokens > 0
-        assert meter.forwards < 24
+        assert meter.forwards < 16
 
 
 def test_what_is_said_of_tokens_is_the_same_in_a_stream() -> None:

@@ -90,7 +90,7 @@ def test_a_child_generates_while_another_thread_of_its_parent_does(busy: None) -
     def continues() -> bool:
         return str(continuous(WORDS)(state + "\n", max_tokens=12)) == expected
 
-    for _ in range(3):
+    for _ in range(2):
         for function in (generates, continues):
             time.sleep(wait.random() * 0.05)
             assert in_child(function) == 0
