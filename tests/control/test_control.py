@@ -19,7 +19,7 @@ from outlines_cont.engine import engine as engine_module
 from outlines_cont.errors import DeadlockError, InvalidLogits, OptionError, PromptTypeError, SampleMismatch, ScriptError
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.policies import Constraint
-from tests.examples import examples, first
+from tests.examples import first
 from tests.fakes import EOS, FAMILIES, FakeTokenizer, random_model, random_network, recurrent_network, saying, scripted_model
 from tests.oracle import next_logits, rescored
 
@@ -213,7 +213,7 @@ def test_a_temperature_is_not_kept() -> None:
     ids = ids_of(model, "the")
     argmax = int(next_logits(model, ids)[-1].argmax())
     drawn = set()
-    for seed in range(examples(8)):
+    for seed in range(8):
         result = control.run(model, Listed(masks[:1], masks[1:2]), "the", sampler=samplers.multinomial(temperature=50.0), rng=seed)
         tokens = result.forks[0].state.rows[0][0].token_ids
         assert argmax == tokens[len(ids)]

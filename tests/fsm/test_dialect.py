@@ -224,7 +224,7 @@ def test_llguidance_accepts_what_is_written_for_random_grammars() -> None:
             written = random_text(language.node, random, steps=random.randrange(15))
             assert _accepted(matcher, list(written)), (text, written)
             num_texts += 1
-    assert num_texts > 40
+    assert num_texts > examples(40)
 
 
 EXAMPLE = """*** Begin Patch

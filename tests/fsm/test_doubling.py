@@ -137,7 +137,7 @@ def test_schemas_that_double_mean_what_they_say() -> None:
                 spelled = json.dumps(value, separators=(",", ":"))
                 assert expression.accepts(spelled) == validator.is_valid(value), (seed, spelled)
                 checked += 1
-    assert checked > 300
+    assert checked > examples(300)
 
 
 def written(expression: Expression, random: Random, most: int = 300) -> str | None:
@@ -199,7 +199,7 @@ def test_long_heads_are_shared_without_a_change_of_the_language(monkeypatch: pyt
                 break
             token_id = random.choice(going)
             states = [one.next_state(state, token_id) for one, state in zip(made, states, strict=True)]
-    assert compared > 150
+    assert compared > examples(150)
 
 
 def test_rules_of_parts_have_the_texts_of_the_parts() -> None:

@@ -225,8 +225,8 @@ def test_langchain(served: Running) -> None:
         assert whole.usage_metadata["output_tokens"] > 0
 
 
-def test_litellm(served: Running) -> None:
-    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # else it asks the network for prices
+def test_litellm(served: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")  # else it asks the network for prices
     litellm = client("litellm", "litellm")
     asked: Any = {"model": "openai/tiny", "messages": ASKED, "temperature": 0, "max_tokens": 100}
     asked |= {"api_base": f"{served.url}/v1", "api_key": "none"}
@@ -241,8 +241,8 @@ def test_litellm(served: Running) -> None:
     assert json.loads(whole.tool_calls[0].function.arguments)["city"] in ("Paris", "Oslo")
 
 
-def test_litellm_by_the_protocol_of_anthropic(served: Running) -> None:
-    os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
+def test_litellm_by_the_protocol_of_anthropic(served: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LITELLM_LOCAL_MODEL_COST_MAP", "True")
     litellm = client("litellm", "litellm")
     asked: Any = {"model": "anthropic/tiny", "messages": ASKED, "temperature": 0, "max_tokens": 100}
     asked |= {"api_base": served.url, "api_key": "none"}
