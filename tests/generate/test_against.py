@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 from outlines_cont import SequenceState, Thinking, continuous, generate, policies, samplers
 from outlines_cont.errors import CalibrationWarning, OptionError, PromptTypeError, ResumeError
 from outlines_cont.models import HuggingFaceModel
-from tests.examples import examples
 from tests.fakes import fresh_model, random_model, saying, scripted_model
 
 OPTIONS = ["yes", "no", "green", "the red"]
@@ -34,7 +33,7 @@ def _calibrated(laws: Sequence[Mapping[str, float]], own: Mapping[str, float], t
     return {option: weight / sum(weights.values()) for option, weight in weights.items()}
 
 
-@settings(max_examples=examples(8), deadline=None, derandomize=True)
+@settings(max_examples=8, deadline=None, derandomize=True)
 @given(
     prompt=st.sampled_from(PROMPTS),
     bases=st.lists(st.sampled_from(["N/A", "it: ", "red>", "the blue"]), min_size=1, max_size=3),

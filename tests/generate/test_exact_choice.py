@@ -20,7 +20,6 @@ from outlines_cont.errors import DeadEnd, InvalidLogits, OptionError
 from outlines_cont.generation.exact_choice import MAX_OPTIONS, temperature_of
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.sampling.random_stream import RandomStream
-from tests.examples import examples
 from tests.fakes import EOS, FakeTokenizer, failing, fresh_model, random_model, random_network, recurrent_network, saying, scripted_model
 from tests.oracle import plain_logs
 
@@ -60,7 +59,7 @@ def _tempered(law: Mapping[str, float], temperature: float) -> dict[str, float]:
     return {option: power / sum(powers.values()) for option, power in powers.items()}
 
 
-@settings(max_examples=examples(8), deadline=None, derandomize=True)
+@settings(max_examples=8, deadline=None, derandomize=True)
 @given(
     options=st.lists(st.one_of(st.text("ab ", min_size=1, max_size=4), st.sampled_from(_MORE)), min_size=1, max_size=5, unique=True),
     end=st.sampled_from(["eos", "free"]),
@@ -103,7 +102,7 @@ def test_a_draw_is_the_option_in_whose_part_of_the_law_its_number_falls() -> Non
     model = random_model()
     choose = continuous(generate.choice(model, NESTED, sampler=samplers.multinomial()))
     law = choose.generator.probabilities(PROMPT)
-    for seed in range(examples(12)):
+    for seed in range(12):
         state = choose(PROMPT, rng=seed)
         assert state.value == _drawn(law, RandomStream(seed).open().peek())
         assert state.rows[0][0].stream.drawn == 1  # whatever the number of tokens

@@ -19,7 +19,6 @@ from outlines_cont.errors import CalibrationWarning, OptionError
 from outlines_cont.generation.choices.json_values import FieldFinder, place_of
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.pipelines import Extractor
-from tests.examples import examples
 from tests.fakes import failing, random_model, random_network, recurrent_network
 from tests.oracle import plain_logs
 
@@ -86,7 +85,7 @@ def _field(model: HuggingFaceModel, row: Any, texts: list[str]) -> tuple[tuple[i
     return ids[: start + first], ids[start + first : start + last + 1]
 
 
-@settings(max_examples=examples(8), deadline=None, derandomize=True)
+@settings(max_examples=8, deadline=None, derandomize=True)
 @given(
     options=st.lists(st.one_of(st.text("ab ", min_size=1, max_size=4), st.sampled_from(NESTED)), min_size=2, max_size=5, unique=True),
     prompt=st.sampled_from([PROMPT, "12 a", "red: ab"]),
@@ -263,7 +262,7 @@ def _place(text: str) -> tuple[bool, int] | None:
     return (False, 0) if last in ("", ":", ",", "[") else None
 
 
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     value=st.recursive(
         st.none() | st.booleans() | st.integers() | st.text('a"\\:,{é', max_size=5),
