@@ -174,7 +174,7 @@ def test_what_is_checked_is_read_as_in_the_automaton(pattern: str) -> None:
 def test_a_word_boundary_of_a_type_is_one_for_pydantic_and_for_ecma(pattern: str) -> None:
     text = Annotated[str, StringConstraints(pattern=pattern)]
     expression, adapter = json_schema(text), TypeAdapter(text)
-    made = ["".join(signs) for length in range(4) for signs in itertools.product("aé1 -\u0301٣", repeat=length)]
+    made = ["".join(signs) for length in range(4) for signs in itertools.product("aé1-\u0301", repeat=length)]
     accepted = [one for one in made if expression.accepts(json.dumps(one, ensure_ascii=False))]
     assert accepted
     for one in accepted:

@@ -285,7 +285,7 @@ def test_masks_along_a_text_are_those_of_a_plain_walk(name: str, vocabulary: Voc
     fsm = TokenFSM(grammar(vars(grammars)[name]), vocabulary)
     plain = TokenFSM(fsm.expression, vocabulary).automaton
     text = TEXTS[name].encode()
-    for length in range(len(text) + 1):
+    for length in (*range(0, len(text), 2), len(text)):  # of every other place
         state = fsm.automaton.next_state(fsm.initial_state, text[:length])
         expected = bitmask.pack(walk_wide(plain, vocabulary.trie, plain.next_state(plain.initial_state, text[:length])))
         if fsm.is_accepting(state):

@@ -53,14 +53,14 @@ def test_a_text_that_is_cut_within_a_comparison_is_resumed_without_what_is_banne
         plain = write(prompt, max_tokens=20).values[0][0]
         given: dict[str, Any] = {"policies": [policies.ban([plain[0], plain[2:4]], alternatives=4)]}
         whole, searched = write(prompt, max_tokens=20, **given), 0
-        for length in range(1, 12, 2):
+        for length in range(1, 12, 3):
             cut = write(prompt, max_tokens=length, **given)
             resumed = write.resume(cut, max_tokens=20 - length, **given)
             text = resumed.values[0][0]
             assert plain[0] not in text
             assert plain[2:4] not in text
             searched += resumed != whole
-        assert searched < 6  # those that were cut elsewhere are what they would have been
+        assert searched < 4  # those that were cut elsewhere are what they would have been
 
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, True, None, "2"])

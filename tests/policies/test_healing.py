@@ -185,7 +185,7 @@ def test_every_kind_of_cache_gives_what_giving_back_by_hand_gives(family: str) -
     model = models.from_transformers(recurrent_network() if family == "mamba2" else random_network(family), FakeTokenizer())
     draw = samplers.multinomial(2, temperature=2.0)
     write, token_bytes = continuous(generate.text(model, sampler=draw)), model.tokenizer.token_bytes
-    for prompt in ("is it th", "12 (", 'a "'):
+    for prompt in ("is it th", 'a "'):
         row = continuous(generate.text(model))(prompt, max_tokens=1).tokens[..., :-1].rows[0][0]
         count = num_open(token_bytes, row.token_ids)
         given = SequenceState(model, ((row,),), 0)

@@ -92,7 +92,7 @@ def test_what_passes_has_the_distribution_of_the_texts_that_pass(model: Callable
     assert _distance(found, law) < 1.6 * noise + 0.01
     # With few rejections it is another one, where few texts pass.
     for most in (0, 4):
-        few = continuous(generate.json(model, schema, sampler=sampler, force=False, max_retries=2000, max_rejections=most))
+        few = continuous(generate.json(model, schema, sampler=samplers.multinomial(20), force=False, max_retries=2000, max_rejections=most))
         other = few(_PROMPT, max_tokens=60, rng=3)
         assert (other.retries > other.rejections).any() or passing > 0.5
         assert int(other.rejections.max()) <= most
