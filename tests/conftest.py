@@ -78,11 +78,11 @@ def pytest_sessionfinish() -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def _leaves_definitions() -> Iterator[None]:
-    """Fail at the end of a file whose tests have replaced a function, a limit or a method of ours and have not put it back."""
+    """Fail at the end of a file that has replaced a function of ours and not put it back, or whose own fixtures leave settings changed."""
     leftovers.watch()
-    before = leftovers.definitions()
+    before = leftovers.definitions() | leftovers.settings()
     yield
-    _check_leftovers(leftovers.changes(before, leftovers.definitions()))
+    _check_leftovers(leftovers.changes(before, leftovers.definitions() | leftovers.settings()))
 
 
 @pytest.fixture(autouse=True)

@@ -31,6 +31,7 @@ _ENVIRONMENT = "os.environ"
 _VALUES = (int, float, str, bytes, tuple, dict, list)
 """Types whose values are compared; those of others are compared by identity."""
 _objects: list[ReferenceType[Any]] = []
+_lent: list[int] = []
 
 Found = dict[tuple[str, int, str], Any]
 """Values by what has them (its name, and its `id` if there are several) and their own name."""
@@ -51,6 +52,16 @@ def _noting(init: Any) -> Any:
 
     noted.is_watched = True  # type: ignore[attr-defined]
     return noted
+
+
+def lend(model: object) -> None:
+    """Leave the settings of a model to somebody who changes them and puts them back, such as a server, until `take_back`."""
+    _lent.append(id(model))
+
+
+def take_back(model: object) -> None:
+    """Watch a model again that was lent."""
+    _lent.remove(id(model))
 
 
 def _open() -> list[Any]:
@@ -95,7 +106,8 @@ def settings() -> Found:
     if torch := sys.modules.get("torch"):
         found |= {("torch", 0, name): value for name, value in _of_torch(torch)}
     for one in _open():
-        found |= {(type(one).__name__, id(one), name): value for name, value in _of_object(one)}
+        if id(one) not in _lent:
+            found |= {(type(one).__name__, id(one), name): value for name, value in _of_object(one)}
     return found
 
 

@@ -74,9 +74,9 @@ def test_a_step_over_slots_is_one_graph_and_few_operators_and_slices_move_nothin
 @pytest.mark.parametrize("is_right", [True, False])
 def test_a_pool_is_used_if_its_logits_are_those_of_transformers(monkeypatch: pytest.MonkeyPatch, is_right: bool) -> None:
     monkeypatch.setattr(hugging_face, "has_kernel", lambda dtype, size: True)
-    with Proxy() as proxy, paged_kernel(proxy):
+    with Proxy() as proxy, paged_kernel(proxy), monkeypatch.context() as patch:
         if not is_right:
-            monkeypatch.setattr(cache, "paged_attend", lambda query, *given, **options: query)
+            patch.setattr(cache, "paged_attend", lambda query, *given, **options: query)
         rig = Rig(proxy, 2, paged=True)
         assert (rig.model.kv_store.paging is not None) is is_right
         assert (rig.model._graphs is not None) is is_right

@@ -114,3 +114,12 @@ def test_what_tests_may_change_is_nothing(tmp_path: Path) -> None:
     other.prefix_cache.max_bytes = 9  # it came after
     assert leftovers.changes(before, leftovers.settings()) == leftovers.changes(defined, leftovers.definitions()) == []
     assert os.environ["HF_HUB_OFFLINE"] == "1"
+
+
+def test_what_has_a_model_may_change_its_limits_until_it_gives_it_back(model: HuggingFaceModel) -> None:
+    before = leftovers.settings()
+    leftovers.lend(model)
+    model.prefix_cache.max_bytes = 9
+    assert leftovers.changes(before, leftovers.settings()) == []
+    leftovers.take_back(model)
+    assert leftovers.changes(before, leftovers.settings()) == ["HuggingFaceModel prefix_cache.max_bytes: 0 is now 9"]

@@ -12,12 +12,32 @@ import openai
 import uvicorn
 
 from outlines_cont import engine_of
+from outlines_cont.policies.constraint import KeptConstraints, vocabulary_of_model
 from outlines_cont.serve.app import make_app
 from outlines_cont.serve.limits import ServerLimits
+from tests import leftovers
+
+
+class _Lent:
+    """A model that a server has, which sets how much the model may keep; other tests may have it, too."""
+
+    def __init__(self, model: Any) -> None:
+        self._model, self._prefixes = model, model.prefix_cache.max_bytes
+        self._constraints = KeptConstraints.of(model).max_bytes
+        self._masks = vocabulary_of_model(model).masks.max_bytes
+        leftovers.lend(model)
+
+    def put_back(self) -> None:
+        """Let the model keep as much as before."""
+        leftovers.take_back(self._model)
+        if self._model.prefix_cache.max_bytes != self._prefixes:
+            self._model.prefix_cache.max_bytes = self._prefixes
+        KeptConstraints.of(self._model).max_bytes = self._constraints
+        vocabulary_of_model(self._model).bound(2 * self._masks)
 
 
 class Running:
-    """A context manager."""
+    """A context manager. At its end the limits of its models are what they were."""
 
     def __init__(
         self,
@@ -30,7 +50,8 @@ class Running:
         image_hosts: Sequence[str] = (),
         **limits: Any,
     ) -> None:
-        self.model = model
+        self.model, self._lent = model, [_Lent(model)]
+        others = {name: self._lending(opened) for name, opened in (others or {}).items()}
         given: dict[str, Any] = {"hosts": hosts, "cors_origins": cors_origins, "image_hosts": image_hosts}
         app = make_app(model, "tiny", others=others, limits=ServerLimits(**limits), api_key=key, **given)
         self._server = uvicorn.Server(uvicorn.Config(app, host="127.0.0.1", port=0, log_level="error"))
@@ -50,6 +71,18 @@ class Running:
         self.client.close()
         self._server.should_exit = True
         self._thread.join()
+        for lent in reversed(self._lent):
+            lent.put_back()
+
+    def _lending(self, opened: Callable[[], Any]) -> Callable[[], Any]:
+        """Return the function that opens a model, which notes its limits then."""
+
+        def call() -> Any:
+            model = opened()
+            self._lent.append(_Lent(model))
+            return model
+
+        return call
 
     def async_client(self) -> openai.AsyncOpenAI:
         """Return an asynchronous client, which belongs into `async with`."""

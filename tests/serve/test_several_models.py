@@ -37,7 +37,7 @@ class Openings:
         self.may_open.set()
         self.all: dict[str, Callable[[], Any]] = {
             "random": self._noted("random", lambda: models.transformers(save_model(folder / "random"))),
-            "chat/qwen": self._noted("chat/qwen", lambda: chat_model("Qwen3")),
+            "chat/qwen": self._noted("chat/qwen", lambda: chat_model.__wrapped__("Qwen3")),
             "broken": self._noted("broken", lambda: models.transformers(folder / "no such folder")),
         }
 
