@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-import outlines_cont
 from outlines_cont.cli.__main__ import app
 
 ROOT = Path(__file__).parents[2]
@@ -81,9 +80,3 @@ def test_wrong_options_end_with_status_2(arguments: list[str]) -> None:
     assert result.exit_code == 2
     assert result.stdout == ""
     assert "Traceback" not in result.stderr
-
-
-def test_the_module_can_be_run() -> None:
-    done = subprocess.run([sys.executable, "-m", "outlines_cont.cli", "--version"], capture_output=True, text=True, cwd=ROOT, timeout=120)
-
-    assert (0, f"outlines-cont {outlines_cont.__version__}\n", "") == (done.returncode, done.stdout, done.stderr)
