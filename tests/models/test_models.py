@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import re
+import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -314,6 +315,7 @@ def test_no_code_of_a_model_runs_and_nobody_is_asked(part: str, tmp_path: Path, 
 def test_code_of_a_model_runs_where_the_caller_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", str(tmp_path / "modules"))
+    monkeypatch.setattr(sys, "path", sys.path.copy())  # transformers adds the folder to it
     evil_model(tmp_path / "evil", "tokenizer")
     models.transformers("evil", trust_remote_code=True)
     assert Path("ran").exists()
