@@ -83,6 +83,7 @@ def _leaves_definitions() -> Iterator[None]:
     before = leftovers.definitions() | leftovers.settings()
     yield
     _check_leftovers(leftovers.changes(before, leftovers.definitions() | leftovers.settings()))
+    _told.clear()
 
 
 @pytest.fixture(autouse=True)
@@ -94,7 +95,13 @@ def _leaves_settings(_leaves_definitions: None) -> Iterator[None]:
     _check_leftovers(leftovers.changes(before, leftovers.settings()))
 
 
+_told: set[str] = set()
+
+
 def _check_leftovers(changes: list[str]) -> None:
+    """Fail for what is not told yet: what a test leaves is left by its file, too."""
+    changes = [line for line in changes if line.partition(":")[0] not in _told]
+    _told.update(line.partition(":")[0] for line in changes)
     advice = "Put it back (`monkeypatch`, `try ... finally`), or use a model of its own (`fakes.fresh_model`)."
     assert not changes, "expected that tests leave what others use as it was, got\n" + "\n".join(changes) + "\n" + advice
 

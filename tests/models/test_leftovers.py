@@ -98,7 +98,12 @@ def test_what_is_replaced_in_a_module_a_class_or_a_model_is_named(model: Hugging
     monkeypatch.setattr(model, "forward", print)
     monkeypatch.setattr(vocabulary_of_model(model), "max_exits", 5)
     found = leftovers.changes(before, leftovers.definitions())
-    for name in ("outlines_cont.policies.slow_work MAX_STEP_WORK", "TokenFSM bitmask", "HuggingFaceModel own", "Vocabulary own"):
+    for name in (
+        "outlines_cont.policies.slow_work MAX_STEP_WORK",
+        "TokenFSM bitmask",
+        "HuggingFaceModel in use own",
+        "Vocabulary in use own",
+    ):
         assert [line for line in found if name in line], (name, found)
     monkeypatch.undo()
     assert leftovers.changes(before, leftovers.definitions()) == []
