@@ -29,6 +29,8 @@ _MEMORIES = {"_CAPABILITIES", "_CAUSAL", "_INVARIANT", "_shared", "_methods"}
 _OF_CLASSES = {"__annotations__", "__abstractmethods__", "__annotate__", "__annotations_cache__", "__dict__", "__weakref__"}
 """Attributes that Python makes when they are first asked for."""
 _ENVIRONMENT = "os.environ"
+_OF_OTHERS = ("PYTEST_CURRENT_TEST", "_RJEM_MALLOC_CONF")
+"""Variables that pytest, and polars when it is imported, set."""
 _VALUES = (int, float, str, bytes, tuple, dict, list)
 """Types whose values are compared; those of others are compared by identity."""
 _objects: list[ReferenceType[Any]] = []
@@ -134,8 +136,9 @@ def settings() -> Found:
 def _environment() -> dict[str, Any]:
     # Its own dict, as 60 names would be decoded one by one, twice for each test.
     data: dict[Any, Any] = dict(getattr(os.environ, "_data", os.environ))
-    for name in (b"PYTEST_CURRENT_TEST", "PYTEST_CURRENT_TEST"):
+    for name in _OF_OTHERS:
         data.pop(name, None)
+        data.pop(name.encode(), None)
     return data
 
 

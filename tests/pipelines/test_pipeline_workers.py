@@ -199,8 +199,11 @@ def test_ray_has_a_core_for_each_worker_and_never_fewer_than_the_machine(
     ray = SimpleNamespace(is_initialized=lambda: False, init=lambda **options: begun.update(options))
     monkeypatch.setitem(sys.modules, "ray", ray)
     monkeypatch.setattr("outlines_cont.pipelines.ray_workers.num_cores", lambda: cores)
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "")
+    monkeypatch.delenv("RAY_USAGE_STATS_ENABLED")  # what is set then is put back
     assert RayWorkers(make, WorkerOptions(workers=workers))._connect()
     assert begun["num_cpus"] == cpus
+    assert os.environ["RAY_USAGE_STATS_ENABLED"] == "0"
 
 
 def test_workers_without_ray_say_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

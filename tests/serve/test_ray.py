@@ -6,7 +6,6 @@ pip install -c constraints.txt '.[test,ray-serve]' && pytest -m slow tests/serve
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -36,7 +35,9 @@ def served() -> Iterator[str]:
     """The address of an application of two replicas."""
     from outlines_cont.serve.ray import Arguments, app
 
-    os.environ.update(RAY_USAGE_STATS_ENABLED="0", OMP_NUM_THREADS="1", RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S="120")
+    environment = pytest.MonkeyPatch()
+    for name, value in (("RAY_USAGE_STATS_ENABLED", "0"), ("OMP_NUM_THREADS", "1"), ("RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S", "120")):
+        environment.setenv(name, value)
     ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, configure_logging=False)
     try:
         ray.serve.start(http_options={"host": "127.0.0.1", "port": PORT})
@@ -47,6 +48,7 @@ def served() -> Iterator[str]:
     finally:
         ray.serve.shutdown()
         ray.shutdown()
+        environment.undo()
 
 
 def test_a_reply_is_that_of_the_engine_alone(served: str) -> None:
