@@ -22,5 +22,9 @@ def examples(count: int) -> int:
 
 
 def first(count: int, cases: Iterable[Any]) -> list[Any]:
-    """Return cases for `parametrize`, of which those behind the first `count` are marked `slow`."""
-    return [case if number < count else pytest.param(case, marks=pytest.mark.slow) for number, case in enumerate(cases)]
+    """Return cases for `parametrize`, of which those behind the first `count` are marked `slow`; a tuple has a value for each name."""
+    return [case if number < count else _slow(case) for number, case in enumerate(cases)]
+
+
+def _slow(case: Any) -> Any:
+    return pytest.param(*(case if isinstance(case, tuple) else (case,)), marks=pytest.mark.slow)
