@@ -29,8 +29,10 @@ _MEMORIES = {"_CAPABILITIES", "_CAUSAL", "_INVARIANT", "_shared", "_methods"}
 _OF_CLASSES = {"__annotations__", "__abstractmethods__", "__annotate__", "__annotations_cache__", "__dict__", "__weakref__"}
 """Attributes that Python makes when they are first asked for."""
 _ENVIRONMENT = "os.environ"
-_OF_OTHERS = ("PYTEST_CURRENT_TEST", "OMP_WAIT_POLICY", "TORCHINDUCTOR_CACHE_DIR", "_RJEM_MALLOC_CONF")
-"""Variables that pytest sets, and those that are set when our package, torch and polars are imported, which the first test may do."""
+_OF_OTHERS = (
+    "PYTEST_CURRENT_TEST", "OUTLINES_CONT_PAGE_SERVER", "OMP_WAIT_POLICY", "TORCHINDUCTOR_CACHE_DIR", "_RJEM_MALLOC_CONF"
+)  # fmt: skip
+"""Variables of pytest and of fixtures of the session, and those that are set when our package, torch and polars are imported."""
 _VALUES = (int, float, str, bytes, tuple, dict, list)
 """Types whose values are compared; those of others are compared by identity."""
 _objects: list[ReferenceType[Any]] = []
