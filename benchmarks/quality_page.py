@@ -53,7 +53,7 @@ class Interval:
 
 def page(report: dict[str, Any]) -> str:
     """Return the section of one model as Markdown."""
-    sides, kinds = report["scores"], report["kinds"]
+    sides, kinds = report["sides"], _kinds(report)
     head = ["side", *kinds, "all", f"minus {BASE}, the same questions", "answered"]
     rows = [[name, *(_of_kind(report, name, kind) for kind in kinds), *_summary(report, name)] for name in sides]
     levels = [[name, *(_of_level(report, name, level) for level in (1, 2, 3))] for name in sides]
@@ -64,9 +64,16 @@ def page(report: dict[str, Any]) -> str:
     )
 
 
+def _kinds(report: dict[str, Any]) -> list[str]:
+    """Return the kinds of the questions that some side was asked, in order."""
+    asked = {i for side in report["sides"].values() for i, score in enumerate(side["scores"]) if score is not None}
+    return [*dict.fromkeys(question["kind"] for i, question in enumerate(report["questions"]) if i in asked)]
+
+
 def _scores(report: dict[str, Any], side: str, **where: Any) -> list[float]:
     """Return the scores of the answers that a side gave to the questions with such attributes."""
-    pairs = zip(report["questions"], report["scores"][side], report["withheld"][side], strict=True)
+    known = report["sides"][side]
+    pairs = zip(report["questions"], known["scores"], known["withheld"], strict=True)
     return [
         score
         for question, score, is_withheld in pairs
@@ -86,12 +93,14 @@ def _of_level(report: dict[str, Any], side: str, level: int) -> str:
 
 def _summary(report: dict[str, Any], side: str) -> list[str]:
     """Return the mean over all answers, the paired difference to the base, and the share of questions that were answered."""
-    scores, withheld, base = report["scores"][side], report["withheld"][side], report["scores"].get(BASE)
+    scores, withheld = report["sides"][side]["scores"], report["sides"][side]["withheld"]
     asked = [i for i, score in enumerate(scores) if score is not None]
     given = [i for i in asked if not withheld[i]]
     if not given:
         return ["-", "-", f"0 of {len(asked)}"]
-    change = Interval.of([scores[i] - base[i] for i in given]) if base is not None and side != BASE else None
+    base = report["sides"].get(BASE, {"scores": [None] * len(scores)})["scores"]
+    changes = [scores[i] - base[i] for i in given if base[i] is not None]
+    change = Interval.of(changes) if changes and side != BASE else None
     shown = "-" if change is None else f"{change}{' *' if change.is_clear else ''}"
     return [str(Interval.of([scores[i] for i in given])), shown, f"{len(given)} of {len(asked)}"]
 
@@ -111,10 +120,10 @@ def html(reports: Sequence[dict[str, Any]]) -> str:
 
 
 def _overview(report: dict[str, Any]) -> str:
-    head = "".join(f"<th>{escape(name)}" for name in ("side", *report["kinds"], "all", f"minus {BASE}", "answered", ""))
+    head = "".join(f"<th>{escape(name)}" for name in ("side", *_kinds(report), "all", f"minus {BASE}", "answered", ""))
     rows = []
-    for side in report["scores"]:
-        cells = [*(_of_kind(report, side, kind) for kind in report["kinds"]), *_summary(report, side)]
+    for side in report["sides"]:
+        cells = [*(_of_kind(report, side, kind) for kind in _kinds(report)), *_summary(report, side)]
         found = _scores(report, side)
         width = 160 * sum(found) / len(found) if found else 0
         shown = "".join(f"<td class=n>{escape(cell)}" for cell in cells)
@@ -125,11 +134,13 @@ def _overview(report: dict[str, Any]) -> str:
 def _details(report: dict[str, Any], number: int) -> str:
     question = report["questions"][number]
     rows = "".join(
-        f"<tr><td>{escape(side)}<td class=n>{100 * scores[number]:.0f}{' (withheld)' if report['withheld'][side][number] else ''}"
-        f"<td><code>{escape(report['texts'][side][number])}</code>"
-        for side, scores in report["scores"].items()
-        if scores[number] is not None
+        f"<tr><td>{escape(side)}<td class=n>{100 * known['scores'][number]:.0f}{' (withheld)' if known['withheld'][number] else ''}"
+        f"<td><code>{escape(known['texts'][number])}</code>{escape(known['errors'][number])}"
+        for side, known in report["sides"].items()
+        if known["scores"][number] is not None
     )
+    if not rows:
+        return ""
     return (
         f"<details><summary>{number + 1}. {question['kind']}, level {question['level']}</summary><pre>{escape(question['text'])}</pre>"
         f"<p>Expected: <code>{escape(question['answer'])}</code></p><table>{rows}</table></details>"

@@ -10,19 +10,23 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from benchmarks.quality_certainty import agreed
 from benchmarks.quality_questions import KINDS, Question
 from benchmarks.writers import Weights
+
+if TYPE_CHECKING:
+    from outlines_cont.state.row import StateRow
 
 MAX_TOKENS = 110
 _AT_ONCE = 16
 _THOUGHT = " Think about it in one sentence first."
 _SAMPLES = 5
 _LEAST_AGREEMENT = 0.8
-_JSON = ("record", "tool", "quote")
+JSON_KINDS = ("record", "tool", "quote")
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,10 +36,16 @@ class Answer:
     Attributes:
         text: the text.
         is_withheld: whether the side does not answer, as it is too uncertain.
+        certainty: how certain each value of a record is, from 0 to 1, by its path, for each way to tell it.
+        error: why there is no answer; empty if there is one.
+        row: the record with its prompt, of which `quality_certainty.measured` makes a certainty; without keys and values.
     """
 
     text: str
     is_withheld: bool = False
+    certainty: dict[str, dict[str, float]] = field(default_factory=dict)
+    error: str = ""
+    row: StateRow | None = field(default=None, compare=False, repr=False)
 
 
 class Subject:
@@ -85,6 +95,12 @@ class Subject:
         prompt = Tokens.of(self.prompt(text, lead), special=True)
         return await continuous(generator).acall(prompt, **{"max_tokens": MAX_TOKENS, **options})
 
+    async def reply(self, generator: Any, text: str) -> Any:
+        """Return the state that a generator writes as the reply to a message of the user, by its conversation; not without a template."""
+        from outlines_cont import continuous
+
+        return await continuous(generator).acall([{"role": "user", "content": text}], max_tokens=MAX_TOKENS)
+
     @cached_property
     def peer(self) -> Any:
         """The model in outlines."""
@@ -129,14 +145,17 @@ class Side:
 
 
 async def answers(subject: Subject, side: Side, asked: Sequence[Question]) -> list[Answer | None]:
-    """Return the answers of a side; None to questions of kinds that it is not for."""
+    """Return the answers of a side; None to questions of kinds that it is not for. One that fails is wrong, with its error."""
     room = asyncio.Semaphore(_AT_ONCE)
 
     async def one(question: Question) -> Answer | None:
         if question.kind not in side.kinds:
             return None
         async with room:
-            return await side.answer(subject, question)
+            try:
+                return await side.answer(subject, question)
+            except Exception as error:  # of a peer, too, which may raise anything
+                return Answer("", error=f"{type(error).__name__}: {error}"[:200])
 
     return await asyncio.gather(*map(one, asked))
 
@@ -185,9 +204,26 @@ def constrained(*, shows_schema: bool = False, calibrates: bool = False, **optio
         base = Tokens.of(subject.prompt(question.empty, question.lead), special=True)
         against = {"against": [base]} if calibrates else {}
         own = options if not calibrates or question.options else {**options, "exact_fields": True}
-        return Answer(written(await subject.state(subject.generator(question, **own), text, question.lead, **against)))
+        state = await subject.state(subject.generator(question, **own), text, question.lead, **against)
+        return Answer(written(state), row=bare(state) if question.kind in JSON_KINDS else None)
 
     return answer
+
+
+def shown(**options: Any) -> Way:
+    """Return the way of a conversation without a message of the system, to which `show_schema` adds one with the schema."""
+
+    async def answer(subject: Subject, question: Question) -> Answer:
+        state = await subject.reply(subject.generator(question, show_schema=True, **options), question.text)
+        return Answer(written(state))
+
+    return answer
+
+
+def bare(state: Any) -> StateRow:
+    """Return the only row of a state without keys, values and logits."""
+    row: StateRow = state.rows[0][0]
+    return replace(row, kv=None, logits=None)
 
 
 async def thought(subject: Subject, question: Question) -> Answer:
@@ -218,7 +254,8 @@ async def abstaining(subject: Subject, question: Question) -> Answer:
     """The answer under a constraint; withheld if less than four of five samples at temperature 1 are the same."""
     greedy = written(await subject.state(subject.generator(question), question.text, question.lead))
     samples = await _samples(subject, question, 1.0)
-    return Answer(greedy, samples.count(greedy) / _SAMPLES < _LEAST_AGREEMENT)
+    certainty = {"agreement": agreed(greedy, samples)} if question.kind in JSON_KINDS else {}
+    return Answer(greedy, samples.count(greedy) / _SAMPLES < _LEAST_AGREEMENT, certainty)
 
 
 async def outlines(subject: Subject, question: Question) -> Answer:
@@ -250,9 +287,11 @@ async def xgrammar(subject: Subject, question: Question) -> Answer:
 SIDES = {
     "free text": Side(free),
     "constrained": Side(constrained()),
-    "schema in the prompt": Side(constrained(shows_schema=True), _JSON),
-    'key_order="any"': Side(constrained(key_order="any"), _JSON),
-    "exact_fields": Side(constrained(exact_fields=True), _JSON),
+    "schema in the prompt": Side(constrained(shows_schema=True), JSON_KINDS),
+    'key_order="any"': Side(constrained(key_order="any"), JSON_KINDS),
+    "show_schema": Side(shown(), JSON_KINDS),
+    "exact_fields": Side(constrained(exact_fields=True), JSON_KINDS),
+    "exact_fields and show_schema": Side(shown(exact_fields=True), JSON_KINDS),
     "against": Side(constrained(calibrates=True), ("record", "choice")),
     "a thought first": Side(thought),
     "majority of 5": Side(majority),
