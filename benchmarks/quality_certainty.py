@@ -38,7 +38,7 @@ def _read(text: str) -> Any:
 
 
 def measured(model: Any, row: StateRow) -> dict[str, dict[str, float]]:
-    """Return the certainty of each value of a record by its tokens alone, in three ways.
+    """Return the certainty of each value of a record by its tokens alone, in three ways; nothing if it was cut.
 
     Cost: one forward of the row for the entropies, which no state keeps.
     """
@@ -48,6 +48,8 @@ def measured(model: Any, row: StateRow) -> dict[str, dict[str, float]]:
         return {}
     start = row.piece.start
     parts = [model.tokenizer.text_bytes([token_id]) for token_id in row.token_ids[start:]]
+    if _read(b"".join(parts).decode(errors="replace")) is None:
+        return {}
     ends, logprobs, entropies = list(accumulate(map(len, parts))), row.sampling_logprobs[start:], _entropies(model, row)
     found: dict[str, dict[str, float]] = {name: {} for name in WAYS[1:]}
     for path, (first, last) in byte_ranges(b"".join(parts)).items():

@@ -56,9 +56,10 @@ _NEEDS = (
         for name in ("resume", "overwrite")),
     ("report", ["output"], "--output FILE with --report, got none: both are made of its rows."),
     ("save_calibration", ["output"], "--output FILE with --save-calibration, got none: both are made of its rows."),
-    ("save_calibration", ["gold", "samples"], "--gold NAME and --samples N with --save-calibration: it compares them."),
+    ("save_calibration", ["gold", "has_confidence"], "--gold NAME, and --samples N or --confidence, with --save-calibration: it compares "
+        "them."),
     ("gold", ["has_reports"], "--report FILE or --save-calibration FILE with --gold: nothing else uses it."),
-    ("calibration", ["samples"], "--samples N with --calibration: it converts their agreement to a probability."),
+    ("calibration", ["has_confidence"], "--samples N or --confidence with --calibration: it converts what they tell to a probability."),
 )
 # fmt: on
 
@@ -107,6 +108,7 @@ def prepared(
         "calibration": calibration,
         **{name: getattr(options, attribute) for name, attribute in _DECIDING.items()},
         **({"images": images.names} if images else {}),
+        **({"confidence": options.confidence, "abstain_below": options.abstain_below} if options.abstains else {}),
     }
     extraction = Extraction(
         source=_source(options, images, stdin),
@@ -229,6 +231,11 @@ def _load_extractor(options: ExtractOptions, schema: RecordSchema, template: Pro
         draft=None if options.draft == "none" else options.draft,
         thinking=options.thinking,
         samples=options.samples,
+        confidence=options.confidence,
+        abstain_below=options.abstain_below,
+        calibration=Calibration.load(options.calibration)
+        if options.calibration is not None and options.abstains
+        else None,
         is_scored=options.has_details,
         **options.schema_options,
     )

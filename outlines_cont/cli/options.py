@@ -13,6 +13,7 @@ from typer import Argument, Option
 
 from outlines_cont.checks import DEFAULT_MAX_TOKENS, MAX_SAMPLES
 from outlines_cont.cli.model_names import models_by_name
+from outlines_cont.pipelines.abstaining import Confidence
 from outlines_cont.pipelines.image_files import is_image_file
 from outlines_cont.pipelines.outcome import InputFormat
 
@@ -137,13 +138,18 @@ class ExtractOptions:
         help="Let the model think before each record, between the marks of its chat template, 2,048 tokens at most.")] = False
     samples: Annotated[int, Option(min=0, max=MAX_SAMPLES, metavar="N",
         help="Sample N more records for each row, and count for each value how many agree.")] = 0
+    confidence: Annotated[Confidence | None, Option(show_default="none; with --abstain-below agreement",
+        help="Write how sure each value is: by the agreement of samples (5, or --samples), or without samples by the tokens of the "
+        "record alone.")] = None
+    abstain_below: Annotated[float | None, Option(min=0.0, max=1.0, metavar="SHARE",
+        help="Write null for a value whose confidence is below SHARE, and the value with the reason to `_details`.")] = None
     details: Annotated[bool, Option("--details", help="Write log-probabilities, tokens and agreement with each record.")] = False
     report: Annotated[Path | None, Option(metavar="FILE.html", help="Write a page about the results, and what to check first.")] = None
     gold: Annotated[str | None, Option(metavar="NAME", help="The field of a row with the correct record, for the report.")] = None
     calibration: Annotated[Path | None, Option(metavar="FILE.json",
         help="A calibration table: each value is written with its probability of being right.")] = None
     save_calibration: Annotated[Path | None, Option(metavar="FILE.json",
-        help="Where to write a calibration table, learnt from --gold and --samples.")] = None
+        help="Where to write a calibration table, learnt from --gold, and --samples or --confidence.")] = None
     workers: Annotated[int, Option(min=1, metavar="N", help="Processes, each with its own model. More than one requires Ray.")] = 1
     ray_address: Annotated[str | None, Option(metavar="ADDRESS", show_default="this machine",
         help="A cluster of Ray, such as auto.")] = None
@@ -183,7 +189,17 @@ class ExtractOptions:
     @property
     def has_details(self) -> bool:
         """Whether details of records are written to the output: on request, or since another option needs them."""
-        return self.details or self.samples > 0 or self.has_reports
+        return self.details or self.has_confidence or self.has_reports
+
+    @property
+    def has_confidence(self) -> bool:
+        """Whether it is told how sure values are: by samples, or otherwise."""
+        return self.samples > 0 or self.abstains
+
+    @property
+    def abstains(self) -> bool:
+        """Whether the extractor itself has a confidence of values, by which it may withhold some."""
+        return self.confidence is not None or self.abstain_below is not None
 
     @property
     def has_workers(self) -> bool:

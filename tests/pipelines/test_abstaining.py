@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from outlines_cont import continuous, generate, models
+from outlines_cont.cli.__main__ import app
 from outlines_cont.errors import OptionError
 from outlines_cont.events.json_paths import leaves
 from outlines_cont.pipelines import Answer, Calibration, Extractor, Report, run
@@ -151,6 +153,36 @@ def test_a_line_without_details_says_what_is_withheld(tmp_path: Path) -> None:
     (line,) = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert set(line["_details"]) == {"withheld"}
     assert set(line["_details"]["withheld"]["customer"]) == {"value", "confidence", "reason"}
+
+
+def test_the_command_withholds_the_same_values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("s.json").write_text(json.dumps(SCHEMA))
+    Path("in.txt").write_text("\n".join(ROWS) + "\n")
+    base = ["extract", "in.txt", "--schema", "s.json", "--max-tokens", "60", "--output", "out.jsonl", "--whitespace", "one_space"]
+
+    def lines(*options: str) -> list[dict[str, Any]]:
+        result = CliRunner().invoke(app, [*base, *options])
+        assert result.exit_code == 0, result.stderr
+        return [json.loads(line) for line in Path("out.jsonl").read_text().splitlines()]
+
+    found = lines("--abstain-below", "0.9")
+    expected = [*_extractor(abstain_below=0.9).outcomes(ROWS)]
+    assert any(outcome.withheld for outcome in expected)
+    assert [outcome.record for outcome in expected] == [line["record"] for line in found]
+    assert [{*outcome.withheld} for outcome in expected] == [{*line["_details"].get("withheld", {})} for line in found]
+
+    result = CliRunner().invoke(app, [*base, "--confidence", "cheap", "--resume"])
+    assert result.exit_code == 2
+    assert "`--confidence` was not set, and is 'cheap'" in " ".join(result.stderr.split())
+    calibration = Calibration.learned([Answer("kind", 0.0, True, 50), Answer("customer", 0.0, False, 50)])
+    calibration.save(tmp_path / "c.json")
+    found = lines("--confidence", "cheap", "--abstain-below", "0.5", "--calibration", "c.json", "--overwrite")
+    cheap = [*_extractor(confidence="cheap", abstain_below=0.5, calibration=calibration).outcomes(ROWS)]
+    assert [{"customer"}] * 3 == [{*line["_details"]["withheld"]} for line in found]
+    for line, outcome in zip(found, cheap, strict=True):
+        assert "agreement" not in line["_details"]
+        assert line["_details"]["confidence"] == pytest.approx(outcome.confidence, abs=6e-4)
 
 
 def test_what_is_refused_says_why() -> None:

@@ -274,10 +274,11 @@ def test_the_command_writes_a_report_and_learns_what_agreement_is_worth(folder: 
         (["--report", "r.html"], "expected --output FILE with --report"),
         (["-o", "o.jsonl", "--report", "r.pdf"], "expected a file that ends in .html or .htm as --report, got 'r.pdf'"),
         (["-o", "o.jsonl", "--report", "no/r.html"], "expected a folder that exists for --report"),
-        (["-o", "o.jsonl", "--save-calibration", "c.json"], "expected --gold NAME and --samples N"),
+        (["-o", "o.jsonl", "--save-calibration", "c.json"], "expected --gold NAME, and --samples N or --confidence"),
         (["-o", "o.jsonl", "--gold", "gold"], "expected --report FILE or --save-calibration FILE with --gold"),
-        (["-o", "o.jsonl", "--calibration", "c.json"], "expected --samples N with --calibration"),
+        (["-o", "o.jsonl", "--calibration", "c.json"], "expected --samples N or --confidence with --calibration"),
         (["-o", "o.jsonl", "--calibration", "c.json", "--samples", "2"], "expected a calibration"),
+        (["--abstain-below", "1.5"], "Invalid value for '--abstain-below'"),
         (["--workers", "2", "--stream"], "expected --stream or --workers"),
     ],
 )
