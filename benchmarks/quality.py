@@ -132,6 +132,7 @@ def _resumed(options: argparse.Namespace, part: str, name: str, asked: list[Ques
 
 def write(name: str, part: str, report: dict[str, Any]) -> None:
     """Write the results of a model, and the pages of all models that were asked."""
+    report = {**report, "sides": {side: report["sides"][side] for side in SIDES if side in report["sides"]}}
     (table.RESULTS / f"{name}_{part}.json").write_text(json.dumps(report) + "\n", encoding="utf-8")
     known = [table.RESULTS / f"{name}_{one}.json" for one in ("model", "bundled")]
     reports = [json.loads(path.read_text("utf-8")) for path in known if path.exists()]

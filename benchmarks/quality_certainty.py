@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-import torch
+import numpy as np
+
+from benchmarks.quality_questions import is_same
 
 if TYPE_CHECKING:
     from outlines_cont.state.row import StateRow
@@ -79,12 +81,39 @@ def _entropies(model: Any, row: StateRow) -> list[float]:
     return found
 
 
-def auroc(right: Sequence[float], wrong: Sequence[float]) -> float | None:
+def judged(text: str, answer: str, certainty: dict[str, float]) -> list[tuple[float, bool]]:
+    """Return for each value of a record how certain it is, and whether it is that of the right answer."""
+    from outlines_cont.events.json_paths import leaves
+
+    expected = leaves(json.loads(answer))
+    found = leaves(_read(text)) if certainty else {}
+    return [
+        (certainty[path], path in expected and is_same(value, expected[path]))
+        for path, value in found.items()
+        if path in certainty
+    ]
+
+
+def auroc(values: Sequence[tuple[float, bool]]) -> float | None:
     """Return the chance that a right value is more certain than a wrong one, ties counted half (the area under the ROC curve).
 
-    None if there is no right or no wrong value.
+    None if there is no right or no wrong value. Cost: a sort (it is the statistic of Mann and Whitney).
     """
-    if not right or not wrong:
+    sure = np.asarray([number for number, _ in values])
+    is_right = np.asarray([right for _, right in values], dtype=bool)
+    num_right, num_wrong = int(is_right.sum()), int((~is_right).sum())
+    if not num_right or not num_wrong:
         return None
-    pairs = torch.tensor(right)[:, None] - torch.tensor(wrong)[None]
-    return float(((pairs > 0).float() + (pairs == 0).float() / 2).mean())
+    _, inverse, counts = np.unique(sure, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[inverse]  # the mean rank of equal numbers
+    return float((ranks[is_right].sum() - num_right * (num_right + 1) / 2) / (num_right * num_wrong))
+
+
+def right_among(values: Sequence[tuple[float, bool]], share: float) -> float:
+    """Return the share of right values among a share of the values, the most certain ones; ties are all right in their mean share."""
+    ordered = sorted(values, key=lambda one: -one[0])
+    count = max(round(share * len(ordered)), 1)
+    least = ordered[count - 1][0]
+    above = [right for sure, right in ordered if sure > least]
+    tied = [right for sure, right in ordered if sure == least]
+    return (sum(above) + (count - len(above)) * sum(tied) / len(tied)) / count

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks import machine, table
+from benchmarks.quality_certainty import WAYS, auroc, judged, right_among
 
 BASE = "constrained"
 _DRAWS = 2_000
@@ -60,7 +61,103 @@ def page(report: dict[str, Any]) -> str:
     return (
         f"## {report['model']}\n\n{machine.sentence(report['machine'])} {len(report['questions'])} questions, greedy but for the samples, "
         f"float32. Right answers in percent, with 95 % intervals by the bootstrap; a record counts by field.\n\n"
-        f"{table.markdown(head, rows)}\nBy difficulty:\n\n{table.markdown(['side', '1', '2', '3'], levels)}"
+        f"{table.markdown(head, rows)}\nThe difference to {BASE}, by kind, and what the answers took (the machine had other work, so "
+        "seconds tell an order only; forwards and tokens of this package alone):\n\n"
+        f"{table.markdown(['side', *kinds, 'questions', 'seconds', 'forwards', 'tokens fed'], _costs(report))}"
+        f"\nBy difficulty:\n\n{table.markdown(['side', '1', '2', '3'], levels)}{_certain(report)}"
+    )
+
+
+def _costs(report: dict[str, Any]) -> list[list[object]]:
+    """Return the rows of the table of differences and costs."""
+    rows: list[list[object]] = []
+    for name, known in report["sides"].items():
+        changes = [_shown_change(_changes(report, name, kind=kind)) for kind in _kinds(report)]
+        asked = sum(score is not None for score in known["scores"])
+        rows.append(
+            [name, *changes, asked, round(known["seconds"]), known["forwards"] or "-", known["fed_tokens"] or "-"]
+        )
+    return rows
+
+
+def _shown_change(changes: list[float]) -> str:
+    if not changes:
+        return "-"
+    change = Interval.of(changes)
+    return f"{change}{' *' if change.is_clear else ''}"
+
+
+def _changes(report: dict[str, Any], side: str, **where: Any) -> list[float]:
+    """Return the differences of a side to the base, of the questions with such attributes that both have answered."""
+    base, known = report["sides"].get(BASE), report["sides"][side]
+    if base is None or side == BASE:
+        return []
+    return [
+        known["scores"][i] - base["scores"][i]
+        for i, question in enumerate(report["questions"])
+        if known["scores"][i] is not None
+        and base["scores"][i] is not None
+        and not known["withheld"][i]
+        and all(question[name] == value for name, value in where.items())
+    ]
+
+
+def certain_rows(report: dict[str, Any]) -> list[list[object]]:
+    """Return for each way to tell how certain values are: its area under the ROC curve, and the right ones among the most certain.
+
+    The values are those of the records that both `constrained` and `abstaining` have written, which are the same.
+    """
+    base, voted = report["sides"].get(BASE), report["sides"].get("abstaining")
+    if base is None or voted is None:
+        return []
+    chosen = [
+        i
+        for i, one in enumerate(voted["certainty"])
+        if one and base["certainty"][i] and voted["texts"][i] == base["texts"][i]
+    ]
+    rows: list[list[object]] = []
+    for way in WAYS:
+        of = voted if way == WAYS[0] else base
+        by_question = [
+            judged(of["texts"][i], report["questions"][i]["answer"], of["certainty"][i][way]) for i in chosen
+        ]
+        values = [value for found in by_question for value in found]
+        area = auroc(values)
+        if area is None:
+            continue
+        shares = [f"{100 * right_among(values, share):.0f}" for share in (1.0, 0.8, 0.6, 0.4)]
+        rows.append([way, len(values), f"{area:.2f} {_area_interval(by_question)}", *shares])
+    return rows
+
+
+def _area_interval(by_question: Sequence[list[tuple[float, bool]]]) -> str:
+    """Return the 95 % interval of the area by the bootstrap, drawing whole questions, as their values depend on each other."""
+    picks = np.random.default_rng(_SEED).integers(0, len(by_question), (_DRAWS // 4, len(by_question)))
+    areas = [auroc([value for i in line for value in by_question[i]]) for line in picks]
+    low, high = np.percentile([area for area in areas if area is not None], [2.5, 97.5])
+    return f"[{low:.2f}, {high:.2f}]"
+
+
+_CERTAIN_HEAD = (
+    "how certain a value is, by",
+    "values",
+    "AUROC",
+    "right of all",
+    "of the surest 80 %",
+    "of 60 %",
+    "of 40 %",
+)
+
+
+def _certain(report: dict[str, Any]) -> str:
+    rows = certain_rows(report)
+    if not rows:
+        return ""
+    return (
+        "\nHow certain the values of records are (the answers of `constrained`), and how well that tells right from wrong ones: the area "
+        "under the ROC curve with its interval, and the right values in percent among the most certain ones. The agreement is that of "
+        "five samples at temperature 1 (`abstaining`); the others come from the record alone (`constrained`), the entropy with one "
+        "forward more.\n\n" + table.markdown(_CERTAIN_HEAD, rows)
     )
 
 
@@ -98,10 +195,7 @@ def _summary(report: dict[str, Any], side: str) -> list[str]:
     given = [i for i in asked if not withheld[i]]
     if not given:
         return ["-", "-", f"0 of {len(asked)}"]
-    base = report["sides"].get(BASE, {"scores": [None] * len(scores)})["scores"]
-    changes = [scores[i] - base[i] for i in given if base[i] is not None]
-    change = Interval.of(changes) if changes and side != BASE else None
-    shown = "-" if change is None else f"{change}{' *' if change.is_clear else ''}"
+    shown = _shown_change(_changes(report, side))
     return [str(Interval.of([scores[i] for i in given])), shown, f"{len(given)} of {len(asked)}"]
 
 
@@ -114,6 +208,7 @@ def html(reports: Sequence[dict[str, Any]]) -> str:
         parts += [
             f"<h2>{escape(report['model'])}</h2><p>{escape(machine.sentence(report['machine']))}</p>",
             _overview(report),
+            _html_table(_CERTAIN_HEAD, certain_rows(report)),
         ]
         parts += [_details(report, number) for number in range(len(report["questions"]))]
     return "\n".join(parts) + "\n"
@@ -129,6 +224,14 @@ def _overview(report: dict[str, Any]) -> str:
         shown = "".join(f"<td class=n>{escape(cell)}" for cell in cells)
         rows.append(f'<tr><td>{escape(side)}{shown}<td><i class=bar style="width:{width:.0f}px"></i>')
     return f"<div class=scroll><table><tr>{head}{''.join(rows)}</table></div>"
+
+
+def _html_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    if not rows:
+        return ""
+    names = "".join(f"<th>{escape(name)}" for name in head)
+    lines = "".join("<tr>" + "".join(f"<td>{escape(str(cell))}" for cell in row) for row in rows)
+    return f"<div class=scroll><table><tr>{names}{lines}</table></div>"
 
 
 def _details(report: dict[str, Any], number: int) -> str:

@@ -84,7 +84,8 @@ def _level(i: int) -> int:
     return i % 3 + 1
 
 
-def _same(found: Any, expected: Any) -> bool:
+def is_same(found: Any, expected: Any) -> bool:
+    """Return whether a value counts as an expected one: a text in any case and with a dot at its end, a number as text."""
     if isinstance(expected, str):
         is_scalar = isinstance(found, str | int) and not isinstance(found, bool)
         return is_scalar and str(found).strip(" .").casefold() == expected.casefold()
@@ -101,7 +102,7 @@ def _shares(expected: dict[str, Any]) -> Callable[[str], float]:
             return 0.0
         if not isinstance(found, dict):
             return 0.0
-        return sum(name in found and _same(found[name], value) for name, value in expected.items()) / len(expected)
+        return sum(name in found and is_same(found[name], value) for name, value in expected.items()) / len(expected)
 
     return check
 
@@ -311,7 +312,7 @@ def _tool(rng: random.Random, i: int) -> Question:
     def check(found: str) -> float:
         try:
             call = json.loads(found)
-            right = sum(_same(call["arguments"].get(key), value) for key, value in values.items())
+            right = sum(is_same(call["arguments"].get(key), value) for key, value in values.items())
         except (ValueError, AttributeError, KeyError, TypeError):
             return 0.0
         return (1 + right) / (1 + len(values)) if call.get("tool") == name else 0.0

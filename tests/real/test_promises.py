@@ -49,6 +49,29 @@ def test_the_default_says_that_texts_are_equal_up_to_rounding(model: Any) -> Non
     assert list(write(PROMPTS, max_tokens=10)) == alone == list(write(PROMPTS, max_tokens=10, draft="lookup"))
 
 
+CHOICES = [
+    ("Their new hire is called", [" Sam", " Samir", " Sara", " Anna"], " Sam"),
+    ("The capital of France is", [" Paris", " Lyon", " Nice"], " Paris"),
+]
+
+
+def test_choices_in_the_float_type_of_the_checkpoint_are_those_of_float32_up_to_rounding() -> None:
+    plain, single = models.transformers(FOLDER), models.transformers(FOLDER, dtype="float32")
+    assert plain.dtype == torch.bfloat16
+    for prompt, options, best in CHOICES:
+        choose = generate.choice(plain, options)
+        found, expected = choose.probabilities(prompt), generate.choice(single, options).probabilities(prompt)
+        assert sum(found.values()) == pytest.approx(1)
+        for option in options:
+            assert found[option] == pytest.approx(expected[option], abs=0.05)
+        plain.prefix_cache.clear()
+        together = continuous(choose)([prompt, PROMPTS[1], prompt]).values
+        assert [[best], [best]] == together[::2]
+        assert choose(prompt) == best
+        again = choose.probabilities([prompt, PROMPTS[1]])[0]
+        assert [again[option] for option in options] == pytest.approx([found[option] for option in options], abs=0.03)
+
+
 @pytest.mark.parametrize("sampler", [samplers.greedy(), samplers.multinomial(temperature=0.9, top_p=0.95)], ids=["greedy", "drawn"])
 def test_a_deterministic_model_writes_the_same_bits_whatever_else_runs(model: Any, sampler: Any) -> None:
     write, drawn, most = continuous(generate.text(model, sampler=sampler)), random.Random(3), 14

@@ -4,16 +4,24 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import fsm
+from benchmarks import table
+from benchmarks.quality import empty_report, empty_side, main
+from benchmarks.quality_certainty import WAYS, auroc, judged, right_among
 from benchmarks.quality_page import Interval, html, page
 from benchmarks.quality_questions import COUNT, KINDS, Question, questions
 from benchmarks.quality_sides import read
 
 QUESTIONS = questions()
+MACHINE = {"date": "", "cpu": "", "cores": 1, "memory_gb": 1, "load_at_start": 0, "python": "", "versions": {}}
 
 
 def _language(question: Question) -> fsm.Expression:
@@ -52,12 +60,12 @@ def test_what_is_half_right_counts_half() -> None:
 
 def _report(scores: dict[str, list[float | None]], withheld: dict[str, list[bool]]) -> dict[str, Any]:
     count = len(next(iter(scores.values())))
-    shown = [{"kind": "choice", "level": 1, "text": "<b>?", "answer": "a"} for _ in range(count)]
-    described = {"date": "", "cpu": "", "cores": 1, "memory_gb": 1, "load_at_start": 0, "python": "", "versions": {}}
-    texts = {side: [""] * count for side in scores}
-    return {
-        "model": "m", "machine": described, "kinds": ["choice"], "questions": shown, "texts": texts, "scores": scores, "withheld": withheld,
-    }  # fmt: skip
+    report = empty_report("m", {**MACHINE}, [])
+    report["questions"] = [{"kind": "choice", "level": 1, "text": "<b>?", "answer": "a"} for _ in range(count)]
+    for side, numbers in scores.items():
+        known = {"texts": [""] * count, "scores": numbers, "withheld": withheld[side], "errors": [""] * count}
+        report["sides"][side] = {**empty_side(count), **known}
+    return report
 
 
 def test_differences_are_paired_and_withheld_answers_do_not_count() -> None:
@@ -69,6 +77,53 @@ def test_differences_are_paired_and_withheld_answers_do_not_count() -> None:
     shown = page(_report({"constrained": [*base], "other": [*better]}, {"constrained": none, "other": none}))
     assert "| 50 [35, 65] *" in shown
     assert "&lt;b&gt;?" in html([report])
+
+
+def test_a_side_that_was_asked_some_of_the_questions_is_compared_on_these() -> None:
+    some: list[float | None] = [1.0, 1.0, None, None]
+    shown = page(_report({"constrained": [0.0, 1.0, 1.0, 1.0], "other": some}, {"constrained": [False] * 4, "other": [False] * 4}))
+    row = next(line for line in shown.splitlines() if line.startswith("| other"))
+    assert "| 50 [0, 100] | 2 of 2 |" in row
+
+
+def test_what_a_run_has_left_out_is_asked_by_the_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "RESULTS", tmp_path)
+    monkeypatch.setattr("sys.argv", ["quality", "--sides", "constrained", "--questions", "2", "--kinds", "choice,record"])
+    main()
+    (tmp_path / "quality.html").unlink()
+    first = json.loads((tmp_path / "quality_bundled.json").read_text())["sides"]["constrained"]
+    assert [i for i, text in enumerate(first["texts"]) if text is not None] == [0, 1]
+    assert set(first["certainty"][0]) == {*WAYS[1:]}
+    assert set(first["certainty"][0]["entropy"]) == {*json.loads(first["texts"][0])}
+    monkeypatch.setattr("sys.argv", ["quality", "--sides", "constrained", "--questions", "8", "--kinds", "choice", "--resume"])
+    main()
+    second = json.loads((tmp_path / "quality_bundled.json").read_text())["sides"]["constrained"]
+    assert [i for i, text in enumerate(second["texts"]) if text is not None] == [0, 1, 7]
+    assert first["texts"][:2] == second["texts"][:2]
+    assert second["forwards"] > first["forwards"] > 0
+    assert "constrained" in (tmp_path / "quality.html").read_text()
+    monkeypatch.setattr("sys.argv", ["quality", "--sides", "constraint"])
+    with pytest.raises(SystemExit, match="expected sides of free text, .*, got constraint"):
+        main()
+
+
+@given(st.lists(st.tuples(st.sampled_from([0.0, 0.3, 0.6, 1.0]), st.booleans()), min_size=1, max_size=12), st.sampled_from([0.4, 0.8, 1.0]))
+def test_the_area_under_the_curve_is_the_share_of_pairs_in_order(values: list[tuple[float, bool]], share: float) -> None:
+    right, wrong = ([sure for sure, is_right in values if is_right is wanted] for wanted in (True, False))
+    pairs = [1.0 if one > other else 0.5 if one == other else 0.0 for one in right for other in wrong]
+    assert auroc(values) == (pytest.approx(sum(pairs) / len(pairs)) if pairs else None)
+    count = max(round(share * len(values)), 1)
+    orders = [sorted(shuffled, key=lambda one: -one[0])[:count] for shuffled in permutations(values)] if len(values) < 6 else []
+    if orders:  # equal ones in any order
+        expected = sum(is_right for order in orders for _, is_right in order) / (count * len(orders))
+        assert right_among(values, share) == pytest.approx(expected)
+
+
+def test_values_of_a_record_are_judged_by_their_paths() -> None:
+    certainty = {"customer": 0.9, "lines[0].item": 0.4, "lines[1].item": 0.2}
+    text = '{"customer": "ada", "lines": [{"item": "cups"}, {"item": "pens"}]}'
+    assert judged(text, '{"customer": "Ada", "lines": [{"item": "pens"}]}', certainty) == [(0.9, True), (0.4, False), (0.2, False)]
+    assert not judged('{"customer": "a', "{}", {})
 
 
 def test_the_interval_covers_the_mean_and_is_that_of_the_normal_law_for_many() -> None:
