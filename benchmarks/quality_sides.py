@@ -192,7 +192,7 @@ async def free(subject: Subject, question: Question) -> Answer:
 
 
 def constrained(*, shows_schema: bool = False, calibrates: bool = False, **options: Any) -> Way:
-    """Return the way under a constraint, with options of the generator."""
+    """Return the way under a constraint, with options of the generator; without any the answer has its row."""
 
     async def answer(subject: Subject, question: Question) -> Answer:
         from fsm import schema_text
@@ -205,7 +205,8 @@ def constrained(*, shows_schema: bool = False, calibrates: bool = False, **optio
         against = {"against": [base]} if calibrates else {}
         own = options if not calibrates or question.options else {**options, "exact_fields": True}
         state = await subject.state(subject.generator(question, **own), text, question.lead, **against)
-        return Answer(written(state), row=bare(state) if question.kind in JSON_KINDS else None)
+        is_plain = not (shows_schema or calibrates or options)
+        return Answer(written(state), row=bare(state) if is_plain and question.kind in JSON_KINDS else None)
 
     return answer
 
