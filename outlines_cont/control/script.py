@@ -23,6 +23,8 @@ from fsm import substring
 from outlines_cont import generate
 from outlines_cont.checks import check, check_int, check_one_of, checked_bool, knows_its_options
 from outlines_cont.errors import IncompleteOutput, OptionError, ReplayError, ScriptError, StepBudgetError, shortened
+from outlines_cont.generation.choice_rows import ChoiceRows, SpanChoice
+from outlines_cont.generation.exact_choice import ExactChoice, temperature_of
 from outlines_cont.generation.options import Options, check_beside_stop, check_one_constraint, texts_of
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.models.tokenizer.special_names import encode_letters
@@ -211,6 +213,7 @@ class ScriptDriver(ForkDriver):
         self._has_ended = False
         self._awaited: Request | None = None
         self._generator: generate.Generator | None = None
+        self._choices: dict[tuple[ExactChoice, float], ChoiceRows] = {}  # those of all forks
         self._kept = 0  # how many of the row's own tokens the script has kept so far
         self._cuts: list[int] = []
         self._captures: list[tuple[str, str]] = []
@@ -337,7 +340,19 @@ class ScriptDriver(ForkDriver):
                 return JournalEntry(recorded, self._values(names)) if self.shared.has(names) else request
             case Gen():
                 self._generator = request.generator(self._model)
-                return _piece(request, self._generator, self._policies, self._sampler)
+                return self._piece(request, self._generator)
+
+    def _piece(self, request: Gen, generator: generate.Generator) -> ForkPiece:
+        """Return a requested span for the engine, under the policies of the request and of the program."""
+        options = replace(request.options, policies=(*request.options.policies, *self._policies))
+        sampler, temperature, exact = self._sampler, request.temperature, generator.exact
+        piece = generator.piece(options, sampler=sampler, temperature=temperature, scores_end=False)
+        if exact is None or not exact.is_used(sampler, options, has_policies=False):
+            return ForkPiece(piece)
+        key = exact, (temperature_of(sampler) or 0.0) if temperature is None else float(temperature)
+        if key not in self._choices:
+            self._choices[key] = SpanChoice.rows(exact, generator.model, key[1])
+        return ForkPiece(piece, SpanChoice(self._choices[key]))
 
     def _answer(self, view: ForkView) -> JournalEntry:
         """Return the answer to the request for which the model ran."""
@@ -413,18 +428,13 @@ class ScriptDriver(ForkDriver):
         fork = ScriptDriver(
             self._script, self._model, self.shared, self._sampler, self._policies, self.journal.fork(entry)
         )
+        fork._choices = self._choices
         fork.token_ids, fork._kept, fork._cuts = [*self.token_ids], self._kept, [*self._cuts]
         return fork
 
 
 def _substring(model: LanguageModel, *, text: str, mark: str, force: bool, end: EndMode) -> generate.Generator:
     return generate.fsm(model, substring(text, end=mark), force=force, end=end)
-
-
-def _piece(request: Gen, generator: generate.Generator, others: tuple[Policy[Any], ...], sampler: Sampler) -> ForkPiece:
-    """Return a requested span for the engine, under the policies of the request and `others`."""
-    options = replace(request.options, policies=(*request.options.policies, *others))
-    return ForkPiece(generator.piece(options, sampler=sampler, temperature=request.temperature, scores_end=False))
 
 
 # Options of calls of generators that `gen` has, too.
@@ -486,7 +496,7 @@ async def gen(
 
     Args:
         regex: a pattern that it matches.
-        choice: the texts of which it is one.
+        choice: the texts of which it is one, chosen as a whole where nothing acts on single tokens; see docs/choices.md.
         json: a JSON schema or a type that it validates against.
         grammar: a grammar, in the language of Lark, that accepts it.
         substring_of: a text that it is a part of; `substring_end` follows it, and is not returned.

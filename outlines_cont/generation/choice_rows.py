@@ -1,5 +1,5 @@
 """`ChoiceRows`: the rows of a call that choose one of some texts as a whole (`exact_choice`), each with its `ChosenProgram`, which writes
-the text when all texts are scored. What the texts are calibrated by is a `Prior`.
+the text when all texts are scored. What the texts are calibrated by is a `Prior`. `SpanChoice`: the same for a span of a fork of a script.
 """
 
 from __future__ import annotations
@@ -37,14 +37,20 @@ class ChoiceRows:
     """The rows of a call that choose one of some texts; rows with the same tokens are scored once.
 
     Of rows that choose where they begin (`prepare`) the texts are scored by `task`, which is to be exhausted before they are submitted; of
-    those that think first in jobs that their programs submit.
+    those that think first, and of all rows with `feeds_first`, in jobs that their programs submit.
     """
 
     def __init__(
-        self, choice: ExactChoice, model: LanguageModel, temperature: float, prior: Prior | None = None
+        self,
+        choice: ExactChoice,
+        model: LanguageModel,
+        temperature: float,
+        prior: Prior | None = None,
+        *,
+        feeds_first: bool = False,
     ) -> None:
         self.choice, self.temperature, self.prior = choice, temperature, prior
-        self._model = model
+        self._model, self._feeds_first = model, feeds_first
         self._trees: dict[Any, SpellingTree | None] = {}
         self._laws: dict[SpellingTree, OptionLaw] = {}
         self._batch: list[tuple[Row, SpellingTree]] = []  # the rows that were prepared
@@ -63,10 +69,9 @@ class ChoiceRows:
         Raises:
             OptionError: one has no room within `max_tokens`, and `exact=True` was given.
         """
-        # Equal ids of pinned tokens, and of images, have other keys and values.
-        key = tuple(row.key_ids), id(row.source.kv) if row.source.pinned else None
+        key = _key(row)
         if key not in self._trees:
-            self._trees[key] = self.choice.tree(self._model, _as_value(row))
+            self._trees[key] = self.choice.tree(self._model, _as_value(row) if self.has_begun(row) else row.source)
         tree = self._trees[key]
         longest, room = 0 if tree is None else max(map(len, tree.spellings)), row.room()
         if room is None or room >= longest:
@@ -80,6 +85,10 @@ class ChoiceRows:
             )
         return None
 
+    def has_begun(self, row: Row) -> bool:
+        """Return whether a row feeds what stands before the choice by itself; else it is its source, which is fed with the texts."""
+        return self._feeds_first or row.length > len(row.source.token_ids)
+
     def program(self) -> ChosenProgram:
         """Return the program of a row that chooses."""
         return ChosenProgram(self)
@@ -90,6 +99,8 @@ class ChoiceRows:
             raise tree.error
         if tree not in self._laws:
             self._laws[tree] = OptionLaw(tree, self.choice.end, self.temperature or 1.0, self._prior_logs())
+            if self._feeds_first:
+                tree.release()  # the row has keys and values of its own
         return self._laws[tree]
 
     def _prior_logs(self) -> list[float] | None:
@@ -116,6 +127,12 @@ class ChoiceRows:
         """Return whether the law of a tree is known; called between two steps of the engine until it is, which submits what is missing."""
         return self._scorings.are_scored([tree])
 
+    def cancel(self, row: Row) -> None:
+        """Cancel the scoring of the texts after a row, if it runs."""
+        tree = self._trees.get(_key(row))
+        if tree is not None:
+            self._scorings.cancel([tree])
+
     def close(self) -> None:
         """Cancel what is being scored, and drop the keys and values of the texts."""
         self._scorings.close()
@@ -123,10 +140,13 @@ class ChoiceRows:
             tree.release()
 
 
+def _key(row: Row) -> Any:
+    # Equal ids of pinned tokens, and of images, have other keys and values.
+    return tuple(row.key_ids), id(row.source.kv) if row.source.pinned else None
+
+
 def _as_value(row: Row) -> StateRow:
-    """Return a row that begins to choose as a value: its source, or after thoughts that it has fed the row as it is now."""
-    if row.length == len(row.source.token_ids):
-        return row.source
+    """Return a row that has fed all of its tokens as a value."""
     written = row.tokens.written_to(row.source, has_failed=False)
     kv = row.model.engine.kv_of(row)
     return replace(written, kv=kv, logits=row.logits, piece=None, error=None)
@@ -142,15 +162,25 @@ class ChosenProgram(RowProgram):
 
     def plan(self, row: Row) -> None:
         """Wait for the scores, then write the text, and end."""
-        if row.length > len(row.source.token_ids) and not row.feed.is_ready(row.length):  # it has thought
+        if self.is_ready(row):
+            row.program = None
+            self.begin(row)
+
+    def is_ready(self, row: Row) -> bool:
+        """Return whether what stands before the choice is fed, and the texts are scored; else the row waits."""
+        if self._rows.has_begun(row) and not row.feed.is_ready(row.length):
             row.need_logits(TokenSet.all)
             row.status = RowStatus.CALLING
-            return
+            return False
         tree = self._rows.tree_of(row)
         if tree is not None and not self._rows.is_scored(tree):
             row.status = RowStatus.CALLING
-            return
-        row.program = None
+            return False
+        return True
+
+    def begin(self, row: Row) -> None:
+        """Write the text, and end the piece; where that is impossible, follow the policies."""
+        tree = self._rows.tree_of(row)
         if tree is None:
             follow_policies(row)
         else:
@@ -161,7 +191,7 @@ class ChosenProgram(RowProgram):
         text = law.best
         if self._rows.temperature != 0:
             text, row.stream = law.draw(row.stream.peek()), row.stream.after()
-        begins_here = row.length == len(row.source.token_ids)
+        begins_here = not self._rows.has_begun(row)
         for token in law.tokens(text):
             row.append(token.token_id, FORCED if token.is_forced else GENERATED, token.logprob, token.sampling_logprob)
             row.counts.forced_tokens += token.is_forced
@@ -177,6 +207,35 @@ class ChosenProgram(RowProgram):
             row.tokens = row.tokens.changed(ends=(*row.tokens.ends, (row.length, law.log_ends[text])))
         row.end("stop" if is_begun else "constraint")
         row.leave_when_scored()
+
+
+class SpanChoice:
+    """Chooses the text of a span of a fork as a whole, in place of its policies (`programs.fork_program.SpanPlanner`).
+
+    The forks of a program share the `ChoiceRows` of equal choices, so those with the same tokens are scored once. Cost: the row first feeds
+    what stands before, then as `spelling_tree.score`.
+    """
+
+    def __init__(self, rows: ChoiceRows) -> None:
+        self._rows, self._program = rows, rows.program()
+
+    @staticmethod
+    def rows(choice: ExactChoice, model: LanguageModel, temperature: float) -> ChoiceRows:
+        """Return the rows of equal choices in a program."""
+        return ChoiceRows(choice, model, temperature, feeds_first=True)
+
+    def plan(self, row: Row) -> bool:
+        """Write the span if its texts are scored, or leave it to the policies; return False while the row waits."""
+        is_ready = self._program.is_ready(row)
+        if is_ready:
+            self._program.begin(row)
+            if row.piece.finish_reason:
+                follow_policies(row)  # begins what follows the span
+        return is_ready
+
+    def close(self, row: Row) -> None:
+        """Cancel what the row waits for."""
+        self._rows.cancel(row)
 
 
 def take_kv(row: Row, tree: SpellingTree, text: int | None = None) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from outlines_cont.engine.piece import Next, Piece, RowLimits, RowStatus
 from outlines_cont.engine.row import Row, RowProgram
@@ -138,11 +139,22 @@ class Replay:
         return f"Replay({self.texts!r}, finished={self.finished!r})"
 
 
-@dataclass(frozen=True, slots=True)
+class SpanPlanner(Protocol):
+    """What plans the beginning of a span in place of its policies, such as a choice of whole texts."""
+
+    def plan(self, row: Row) -> bool:
+        """Write the span, or leave it to the policies; return False while the row waits, with `RowStatus.CALLING`."""
+
+    def close(self, row: Row) -> None:
+        """Release what the row waits for; called when it ends before the span has begun."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class ForkPiece:
-    """Write a span."""
+    """Write a span, by its policies unless there is a `planner`."""
 
     piece: Piece
+    planner: SpanPlanner | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +258,7 @@ class ForkProgram(RowProgram):
         outcome: of the span that has ended since the driver was called last.
         driver_error: the error that its driver gets instead.
         is_idle: whether its last branch was to wait.
+        planner: what plans the span that has begun, in place of its policies; None for these.
         feeds_before_call: whether all pending tokens are fed before its driver is called again.
         trace: the traceback of its driver if it has failed.
     """
@@ -264,6 +277,7 @@ class ForkProgram(RowProgram):
         self.driver_error: Exception | None = None
         self.is_idle = False
         self.feeds_before_call = False
+        self.planner: SpanPlanner | None = None
         self.trace = ""
         self._between = between
         self._base = start
@@ -275,8 +289,8 @@ class ForkProgram(RowProgram):
 
     @property
     def reads_ahead(self) -> bool:  # type: ignore[override]
-        """Whether pending tokens are fed while the driver is called."""
-        return not self.is_idle and (self.driver.speculates or self.feeds_before_call)
+        """Whether pending tokens are fed while the driver is called, or the planner of a span waits."""
+        return self.planner is not None or (not self.is_idle and (self.driver.speculates or self.feeds_before_call))
 
     def appended_ids(self, row: Row) -> list[int]:
         """Return the tokens that were appended since the rewind of the last branch."""
@@ -284,12 +298,17 @@ class ForkProgram(RowProgram):
 
     def needs_call(self, row: Row) -> bool:
         """Return whether the driver is to be called now."""
+        if self.planner is not None:
+            return False
         return row.status is RowStatus.CALLING and not (self.feeds_before_call and row.num_pending)
 
     def plan(self, row: Row) -> None:
-        """Plan by the policies of a span; outside of one, have the driver called."""
+        """Plan by the planner or the policies of a span; outside of one, have the driver called."""
         if row.piece.spec.then is not None:
-            follow_policies(row)
+            if self.planner is None:
+                follow_policies(row)
+            else:
+                self._plan_by(self.planner, row)
             return
         self._end_beyond_context(row)
         if row.has_ended:
@@ -297,10 +316,23 @@ class ForkProgram(RowProgram):
         elif row.status is RowStatus.WAITING and not self.waits_for:
             row.status = RowStatus.CALLING
 
+    def _plan_by(self, planner: SpanPlanner, row: Row) -> None:
+        # It may begin what follows the span, so what plans the span must not be there any more.
+        self.planner = None
+        if not planner.plan(row):
+            self.planner = planner
+
     def end_span(self, row: Row) -> Next:
         """Note how a span of the row has ended; return the piece between it and the next."""
+        self.planner = None
         self.outcome = PieceOutcome(row.piece_start, row.piece.finish_reason, row.piece.stop, row.piece.error)
         return Next(self._between, start=self.start)
+
+    def close_span(self, row: Row) -> None:
+        """Release what a span waits for that has not begun."""
+        if self.planner is not None:
+            self.planner.close(row)
+            self.planner = None
 
     def act(self, row: Row, plan: ForkPlan) -> None:
         """Execute a plan, whose driver is called from now on."""
@@ -328,8 +360,9 @@ class ForkProgram(RowProgram):
                 self.waits_for = names
             case Read():
                 self.feeds_before_call = True
-            case ForkPiece(piece):
+            case ForkPiece(piece, planner):
                 row.begin(replace(piece, then=_end_span))
+                self.planner = planner
             case branch:
                 self._follow(row, branch)
 

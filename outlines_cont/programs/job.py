@@ -461,7 +461,9 @@ class ProgramJob(Job):
         self._round = None
 
     def _close(self, rows: list[Row]) -> None:
-        """Close the drivers that have not ended, in the thread of the program."""
+        """Close the drivers that have not ended, in the thread of the program, and what plans their spans."""
+        for row in rows:
+            program_of(row).close_span(row)
         calls = [Callback(program_of(row).driver.close) for row in rows if program_of(row).driver.is_open]
         if calls:
             self._caller.start(Round(calls, lambda: None))

@@ -470,7 +470,7 @@ def test_the_score_of_a_script_is_that_of_the_same_chain(steps: list[str | int],
         if isinstance(step, str):
             chained = chained.append(step)
         else:
-            chained = continuous(generate.choice(model, _CHOICES[step], sampler=sampler, exact=False))(chained)
+            chained = continuous(generate.choice(model, _CHOICES[step], sampler=sampler))(chained)
     assert result.state == chained
     torch.testing.assert_close(result.state.scores, chained.scores)
     torch.testing.assert_close(result.state.logprobs.nan_to_num(1.0), chained.logprobs.nan_to_num(1.0))

@@ -224,6 +224,12 @@ class Scorings:
             self._tasks[key] = task, step
         return all(tree.is_over for tree in key)
 
+    def cancel(self, trees: Sequence[SpellingTree]) -> None:
+        """Cancel the scoring of trees, if it runs; it begins again if they are asked for again."""
+        task, _ = self._tasks.pop(tuple(trees), None) or (None, None)
+        if task is not None:
+            task.close()
+
     def close(self) -> None:
         """Cancel what is being scored."""
         for task, _ in self._tasks.values():
