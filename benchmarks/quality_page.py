@@ -103,45 +103,60 @@ def _changes(report: dict[str, Any], side: str, **where: Any) -> list[float]:
 
 
 def certain_rows(report: dict[str, Any]) -> list[list[object]]:
-    """Return for each way to tell how certain values are: its area under the ROC curve, and the right ones among the most certain.
+    """Return for each way to tell how certain values are: its areas under the ROC curve, and the right ones among the most certain.
 
     The values are those of the records that both `constrained` and `abstaining` have written, which are the same.
     """
     base, voted = report["sides"].get(BASE), report["sides"].get("abstaining")
     if base is None or voted is None:
         return []
-    chosen = [
-        i
-        for i, one in enumerate(voted["certainty"])
-        if one and base["certainty"][i] and voted["texts"][i] == base["texts"][i]
-    ]
+    pairs = zip(base["certainty"], voted["certainty"], base["texts"], voted["texts"], strict=True)
+    chosen = [i for i, (one, other, text, same) in enumerate(pairs) if one and other and text == same]
     rows: list[list[object]] = []
-    for way in WAYS:
-        of = voted if way == WAYS[0] else base
-        by_question = [
-            judged(of["texts"][i], report["questions"][i]["answer"], of["certainty"][i][way]) for i in chosen
-        ]
-        values = [value for found in by_question for value in found]
-        area = auroc(values)
-        if area is None:
-            continue
-        shares = [f"{100 * right_among(values, share):.0f}" for share in (1.0, 0.8, 0.6, 0.4)]
-        rows.append([way, len(values), f"{area:.2f} {_area_interval(by_question)}", *shares])
+    for kind in [*dict.fromkeys(report["questions"][i]["kind"] for i in chosen), None]:
+        asked = [i for i in chosen if kind in (None, report["questions"][i]["kind"])]
+        votes: list[float | None] = []
+        for way in WAYS:
+            certainty = (voted if way == WAYS[0] else base)["certainty"]
+            by_question = [judged(base["texts"][i], report["questions"][i]["answer"], certainty[i][way]) for i in asked]
+            areas = _areas(by_question)
+            votes = votes or areas
+            row = _certain_row(by_question, areas, None if way == WAYS[0] else votes)
+            rows += [[kind or "all", way, *row]] if row else []
     return rows
 
 
-def _area_interval(by_question: Sequence[list[tuple[float, bool]]]) -> str:
-    """Return the 95 % interval of the area by the bootstrap, drawing whole questions, as their values depend on each other."""
+def _certain_row(
+    by_question: Sequence[list[tuple[float, bool]]], areas: Sequence[float | None], votes: Sequence[float | None] | None
+) -> list[object]:
+    """Return the cells of a way; none if all values are right, or all are wrong."""
+    values = [value for found in by_question for value in found]
+    area = auroc(values)
+    if area is None:
+        return []
+    changes = [a - b for a, b in zip(areas, votes or (), strict=False) if a is not None and b is not None]
+    change = _percentiles(changes) if changes else "-"
+    shares = [f"{100 * right_among(values, share):.0f}" for share in (1.0, 0.8, 0.6, 0.4)]
+    return [len(values), f"{area:.2f} {_percentiles([one for one in areas if one is not None])}", change, *shares]
+
+
+def _areas(by_question: Sequence[list[tuple[float, bool]]]) -> list[float | None]:
+    """Return the areas of bootstrap draws of whole questions, as the values of one depend on each other; the draws are always the same."""
     picks = np.random.default_rng(_SEED).integers(0, len(by_question), (_DRAWS // 4, len(by_question)))
-    areas = [auroc([value for i in line for value in by_question[i]]) for line in picks]
-    low, high = np.percentile([area for area in areas if area is not None], [2.5, 97.5])
+    return [auroc([value for i in line for value in by_question[i]]) for line in picks]
+
+
+def _percentiles(areas: Sequence[float]) -> str:
+    low, high = np.percentile(areas, [2.5, 97.5])
     return f"[{low:.2f}, {high:.2f}]"
 
 
 _CERTAIN_HEAD = (
+    "kind",
     "how certain a value is, by",
     "values",
     "AUROC",
+    "minus agreement",
     "right of all",
     "of the surest 80 %",
     "of 60 %",

@@ -88,7 +88,7 @@ def is_same(found: Any, expected: Any) -> bool:
     """Return whether a value counts as an expected one: a text in any case and with a dot at its end, a number as text."""
     if isinstance(expected, str):
         is_scalar = isinstance(found, str | int) and not isinstance(found, bool)
-        return is_scalar and str(found).strip(" .").casefold() == expected.casefold()
+        return is_scalar and str(found).strip(" .").casefold() == expected.strip(" .").casefold()
     return type(found) is type(expected) and bool(found == expected)
 
 

@@ -247,7 +247,10 @@ class Scheduler:
         running = self.num_running
         if row.job.is_urgent:  # else rows that fill all the room would wait for it forever
             running = sum(other.status is not RowStatus.CALLING for other in self.rows)
-            return running + num_new < self._limit or (is_first and not running)
+            has_room = (
+                self.room is None or self.num_running + num_new < self.room
+            )  # of keys and values, which all rows hold
+            return (has_room and running + num_new < self._limit) or (is_first and not running)
         return running + num_new < self._limit or (is_first and not self.batches)
 
     @property
@@ -289,6 +292,8 @@ class Scheduler:
         clear_frames(error.__traceback__)  # to release their keys and values, as rows keep the error
         units = list(dict.fromkeys(_unit(row) for row in batch.rows))
         others = [other for other in self.batches if other is not batch and other.rows]
+        if isinstance(error, KVBudgetError) and self._has_put_back_for_urgent(batch):
+            return
         if isinstance(error, KVBudgetError) and others:
             self._put_back(batch, batch.rows)
         elif len(units) == 1:
@@ -305,8 +310,30 @@ class Scheduler:
             else:
                 self.batches.append(batch.split(second))
 
+    def _has_put_back_for_urgent(self, batch: RunningBatch) -> bool:
+        """Put rows back where the urgent ones of a batch have no room beside rows that all wait for them; return whether any were.
+
+        All urgent rows but one, then the rows that wait for it, by halves, so that each is in the end alone with what there is.
+        """
+        urgent = [row for row in batch.rows if row.job.is_urgent]
+        others = [row for row in self.rows if row not in urgent]
+        if not urgent or any(map(_may_go_on, others)):
+            return False
+        if len(urgent) > 1:
+            self._put_back(batch, urgent[len(urgent) // 2 :])
+            return True
+        for held in reversed(self.batches):
+            rows = [row for row in held.rows if row in others]
+            if rows:
+                self._put_back(held, rows[len(rows) // 2 :])
+                return True
+        return False
+
     def _put_back(self, batch: RunningBatch, rows: list[Row]) -> None:
-        self.waiting.extendleft(reversed(batch.split(rows).rows))
+        waiting = [*batch.split(rows).rows, *self.waiting]
+        self.waiting = deque(
+            sorted(waiting, key=lambda row: not row.job.is_urgent)
+        )  # those that others wait for come first
         self.room = max(self.num_running, 1)
 
     # -- rows that leave -----------------------------------------------------------------------------------------------
@@ -357,6 +384,12 @@ class Scheduler:
             if not set(rows).isdisjoint(batch.rows):
                 held.update(zip(batch.rows, batch.shares(), strict=True))
         return [held.get(row, row.base_kv) for row in rows]
+
+
+def _may_go_on(row: Row) -> bool:
+    """Return whether a row may end without an urgent one: it does not just wait, as for the scores of texts."""
+    is_waiting = row.status in (RowStatus.CALLING, RowStatus.WAITING) and not row.job.is_urgent
+    return not is_waiting or row.job.is_calling or row.num_pending > 0 or row.slow is not None
 
 
 def _unit(row: Row) -> Row | Job:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from outlines_cont.engine.piece import RowStatus
 from outlines_cont.engine.row import Row, RowProgram
 from outlines_cont.engine.steering import follow_policies
-from outlines_cont.errors import OptionError
+from outlines_cont.errors import KVBudgetError, OptionError
 from outlines_cont.generation.choices.option_law import OptionLaw
 from outlines_cont.generation.choices.spelling_tree import Scoring, Scorings, SpellingTree, score
 from outlines_cont.generation.exact_choice import ExactChoice
@@ -111,6 +111,10 @@ class ChoiceRows:
             )
         return self._log_prior
 
+    def has_no_room(self, tree: SpellingTree) -> bool:
+        """Return whether there was no room for the keys and values of the texts, and tokens may be drawn in place of that."""
+        return isinstance(tree.error, KVBudgetError) and not self.choice.is_exact and self.prior is None
+
     def warn(self) -> None:
         """Warn of what is doubtful about a calibrated choice, when all rows have chosen."""
         if self.prior is not None and self._laws:
@@ -181,7 +185,7 @@ class ChosenProgram(RowProgram):
     def begin(self, row: Row) -> None:
         """Write the text, and end the piece; where that is impossible, follow the policies."""
         tree = self._rows.tree_of(row)
-        if tree is None:
+        if tree is None or self._rows.has_no_room(tree):
             follow_policies(row)
         else:
             row.guarded(self._write, row, tree)

@@ -9,16 +9,13 @@ from __future__ import annotations
 
 import json
 import math
-from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal
 
 from outlines_cont.checks import check, check_one_of, is_number
-from outlines_cont.events.json_paths import byte_ranges
 from outlines_cont.interfaces import Tokenizer
-from outlines_cont.pipelines.calibration import Calibration
+from outlines_cont.pipelines.calibration import Calibration, value_logprobs
 from outlines_cont.pipelines.outcome import Outcome, Withheld
 
 if TYPE_CHECKING:
@@ -102,17 +99,10 @@ def abstained(record: Any, confidence: Mapping[str, float], below: float) -> tup
 
 
 def token_confidence(row: StateRow, tokenizer: Tokenizer) -> dict[str, float]:
-    """Return for each value of a record, by its path, the least probability of a token of it under the schema, from 0 to 1.
+    """Return for each value of a record, by its path, its probability under the schema after what stands before it, from 0 to 1.
 
-    The last generated span of the row must be the record. A value of which all tokens were forced has 1.
+    The last generated span of the row must be the record. A value of which all tokens were forced has 1. Of two measures that need no
+    sample either, the least probability of a token tells right values from wrong ones less well, and so does the entropy of the model
+    before them, which takes a forward more (`benchmarks.quality`).
     """
-    if row.piece is None:
-        return {}
-    token_ids, logprobs = row.token_ids[row.piece.start :], row.sampling_logprobs[row.piece.start :]
-    parts = [tokenizer.text_bytes([token_id]) for token_id in token_ids]
-    ends = list(accumulate(map(len, parts)))
-    found = dict[str, float]()
-    for path, (start, end) in byte_ranges(b"".join(parts)).items():
-        inside = logprobs[bisect_right(ends, start) : min(bisect_left(ends, end) + 1, len(parts))]
-        found[path] = math.exp(min(inside, default=0.0))
-    return found
+    return {path: math.exp(min(log, 0.0)) for path, log in value_logprobs(row, tokenizer).items()}

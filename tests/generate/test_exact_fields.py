@@ -19,7 +19,7 @@ from outlines_cont.errors import CalibrationWarning, OptionError
 from outlines_cont.generation.choices.json_values import FieldFinder, place_of
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.pipelines import Extractor
-from tests.fakes import failing, random_model, random_network, recurrent_network
+from tests.fakes import FakeTokenizer, failing, random_model, random_network, recurrent_network
 from tests.oracle import plain_logs
 
 PROMPT = "the name is>"
@@ -177,6 +177,23 @@ def test_a_choice_after_thoughts_has_room_in_a_full_engine() -> None:
         assert choose(prompts) == expected
     finally:
         engine.max_rows = before
+
+
+@pytest.mark.parametrize("num_tokens", [400, 160, 100])
+def test_rows_that_wait_for_scores_leave_them_room_for_keys_and_values(num_tokens: int) -> None:
+    """The texts of six rows have no room beside them in any of these budgets; nothing would end if all rows waited for them."""
+    schema = {"type": "object", "properties": {name: {"enum": ["yes", "no", "abc", "the red"]} for name in "ku"}, "required": ["k", "u"]}
+    prompts, per_token = [f"the name {i}" for i in range(6)], 2 * 2 * 2 * 8 * 8  # two layers, keys and values, two heads of eight float64
+
+    def values(**options: Any) -> list[list[Any]]:
+        model = models.from_transformers(random_network("llama"), FakeTokenizer(), prefix_cache_bytes=0, **options)
+        found = continuous(generate.json(model, {**schema, "additionalProperties": False}, exact_fields=True))(
+            prompts, max_tokens=60
+        ).values
+        assert engine_of(model).num_running == 0
+        return [list(group) for group in found]
+
+    assert values() == values(kv_budget_bytes=num_tokens * per_token)
 
 
 def test_templates_thoughts_and_copies_write_the_same() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from outlines_cont.engine.piece import RowStatus
 from outlines_cont.engine.row import Row, RowProgram
 from outlines_cont.engine.steering import follow_policies
+from outlines_cont.errors import KVBudgetError
 from outlines_cont.generation.choices.field_law import Field, FieldLaw
 from outlines_cont.generation.choices.field_prior import FieldPrior
 from outlines_cont.generation.choices.json_values import FieldFinder, Place, Value, place_of
@@ -104,6 +105,13 @@ class FieldRows:
             tree.release()
         return self._laws[tree]
 
+    def has_no_room(self, row: Row, tree: SpellingTree) -> bool:
+        """Return whether there was no room for the keys and values of the texts of a field; its value is drawn under the mask then."""
+        if isinstance(tree.error, KVBudgetError) and self.prior is None:
+            self._fields[_key(row)] = None
+            return True
+        return False
+
     def close(self) -> None:
         """Cancel what is being scored."""
         self._scorings.close()
@@ -162,7 +170,8 @@ class FieldProgram(RowProgram):
                 self.reads_ahead, row.status = tree is None, RowStatus.CALLING
                 break
             row.status = RowStatus.WAITING
-            row.guarded(self._write, row, field, tree)
+            if not self._rows.has_no_room(row, tree):
+                row.guarded(self._write, row, field, tree)
             follow_policies(row)
         if row.has_ended:
             row.program = None
