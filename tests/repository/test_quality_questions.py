@@ -16,7 +16,7 @@ import fsm
 from benchmarks import table
 from benchmarks.quality import empty_report, empty_side, main
 from benchmarks.quality_certainty import WAYS, auroc, judged, right_among
-from benchmarks.quality_page import Interval, html, page
+from benchmarks.quality_page import Interval, certain_rows, html, page
 from benchmarks.quality_questions import COUNT, KINDS, Question, questions
 from benchmarks.quality_sides import read
 
@@ -117,6 +117,27 @@ def test_the_area_under_the_curve_is_the_share_of_pairs_in_order(values: list[tu
     if orders:  # equal ones in any order
         expected = sum(is_right for order in orders for _, is_right in order) / (count * len(orders))
         assert right_among(values, share) == pytest.approx(expected)
+
+
+def test_ways_to_tell_certainty_are_compared_on_the_answers_that_both_sides_have() -> None:
+    sure, count = [0.9, 0.2, 0.8, 0.4], 40
+    report = _report(
+        {"constrained": [1.0] * count, "abstaining": [1.0] * count}, {"constrained": [False] * count, "abstaining": [False] * count}
+    )
+    for i, question in enumerate(report["questions"]):
+        question |= {"kind": "record", "answer": json.dumps({"a": 1 if i % 2 == 0 else 2})}
+        for side, ways in (("constrained", WAYS[1:]), ("abstaining", WAYS[:1])):
+            report["sides"][side]["texts"][i] = '{"a": 1}'
+            report["sides"][side]["certainty"][i] = {way: {"a": sure[i % 4] if side == "constrained" else 0.6} for way in ways}
+    report["sides"]["abstaining"]["texts"][1] = '{"a": 2}'
+    rows = certain_rows(report)
+    assert [(kind, way) for kind in ("record", "all") for way in WAYS] == [tuple(row[:2]) for row in rows]
+    assert [row[2:] for row in rows[:4]] == [row[2:] for row in rows[4:]]
+    assert rows[0][2:5] == [count - 1, "0.50 [0.50, 0.50]", "-"]
+    for row in rows[1:4]:
+        assert row[2:5] == [count - 1, "1.00 [1.00, 1.00]", "[0.50, 0.50]"]
+        assert row[-1] == "100"  # of the surest 40 %
+    assert "| record | agreement |" in page(report)
 
 
 def test_values_of_a_record_are_judged_by_their_paths() -> None:
