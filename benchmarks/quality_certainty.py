@@ -64,7 +64,7 @@ def measured(model: Any, row: StateRow) -> dict[str, dict[str, float]]:
 
 def _entropies(model: Any, row: StateRow) -> list[float]:
     """Return the entropy of the model under the constraint before each token of the record, in nats."""
-    from outlines_cont.state.inspection import _allowed, constrained
+    from outlines_cont.state.inspection import constrained
 
     assert row.piece is not None
     (fed,) = model.prefilled([row])
@@ -76,7 +76,7 @@ def _entropies(model: Any, row: StateRow) -> list[float]:
             found.append(0.0)
             continue
         token_fsm, state, _ = states[index]
-        inside = line[_allowed(token_fsm, state, len(line))].log_softmax(-1)
+        inside = line[token_fsm.allowed_token_ids(state).tolist()].log_softmax(-1)
         found.append(-float((inside.exp() * inside.clamp(min=-1e4)).sum()))
     return found
 

@@ -105,22 +105,25 @@ def _changes(report: dict[str, Any], side: str, **where: Any) -> list[float]:
 def certain_rows(report: dict[str, Any]) -> list[list[object]]:
     """Return for each way to tell how certain values are: its areas under the ROC curve, and the right ones among the most certain.
 
-    The values are those of the records that both `constrained` and `abstaining` have written, which are the same.
+    The values are those of the records that both `constrained` and `abstaining` have written, which are the same; without agreement, those
+    of `constrained`, if `abstaining` was not asked.
     """
     base, voted = report["sides"].get(BASE), report["sides"].get("abstaining")
-    if base is None or voted is None:
+    if base is None:
         return []
-    pairs = zip(base["certainty"], voted["certainty"], base["texts"], voted["texts"], strict=True)
-    chosen = [i for i, (one, other, text, same) in enumerate(pairs) if one and other and text == same]
+    ways = WAYS if voted is not None and any(voted["certainty"]) else WAYS[1:]
+    chosen = [i for i, one in enumerate(base["certainty"]) if one]
+    if voted is not None and ways is WAYS:
+        chosen = [i for i in chosen if voted["certainty"][i] and voted["texts"][i] == base["texts"][i]]
     rows: list[list[object]] = []
     for kind in [*dict.fromkeys(report["questions"][i]["kind"] for i in chosen), None]:
         asked = [i for i in chosen if kind in (None, report["questions"][i]["kind"])]
         votes: list[float | None] = []
-        for way in WAYS:
-            certainty = (voted if way == WAYS[0] else base)["certainty"]
+        for way in ways:
+            certainty = voted["certainty"] if voted is not None and way == WAYS[0] else base["certainty"]
             by_question = [judged(base["texts"][i], report["questions"][i]["answer"], certainty[i][way]) for i in asked]
             areas = _areas(by_question)
-            votes = votes or areas
+            votes = areas if way == WAYS[0] else votes
             row = _certain_row(by_question, areas, None if way == WAYS[0] else votes)
             rows += [[kind or "all", way, *row]] if row else []
     return rows

@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_cont import continuous, control, generate, policies, samplers
+from outlines_cont import continuous, control, engine_of, generate, policies, samplers
 from outlines_cont.control import fixed, fork, gen, label
-from outlines_cont.engine.engine import engine_of
 from outlines_cont.errors import DeadEnd, IncompleteOutput
 from tests.fakes import FakeTokenizer, random_model, scripted_model
 
