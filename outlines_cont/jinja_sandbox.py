@@ -169,7 +169,7 @@ class BoundedSandbox(ImmutableSandboxedEnvironment):
         """Take options of `jinja2.Environment`."""
         extensions = ["jinja2.ext.loopcontrols", "jinja2.ext.do"]
         given = {"undefined": NearUndefined, "extensions": extensions, **options}
-        super().__init__(autoescape=False, optimized=False, finalize=_written, **given)
+        super().__init__(autoescape=False, optimized=False, finalize=self.written, **given)
         made = {name: inspect.unwrap(self.filters[name]) for name in _FREE + _SHALLOW + _DEEP}
         made |= {"tojson": _tojson, "unique": _unique, "safe": str}
         self.filters = {name: self.counted(filter_, name) for name, filter_ in made.items()}
@@ -177,7 +177,7 @@ class BoundedSandbox(ImmutableSandboxedEnvironment):
             _STEP: pass_context(_step),
             _SIZED: pass_context(_sized),
             _KEY: pass_context(lambda _, key: _key(key)),
-            _CONCATENATE: pass_context(lambda _, values: self.concat([str(_written(value)) for value in values])),
+            _CONCATENATE: pass_context(lambda _, values: self.concat([str(self.written(value)) for value in values])),
             _SLICE: pass_context(_sliced),
         }
         self.tests = {
@@ -194,6 +194,18 @@ class BoundedSandbox(ImmutableSandboxedEnvironment):
     def joined(self, texts: Sequence[str]) -> str:
         """Concatenate texts."""
         return "".join(texts)
+
+    def written(self, value: Any) -> Any:
+        """Return what is written for a value: a text, or an undefined name, which raises where it is written."""
+        if isinstance(value, str | Undefined):
+            return value
+        usage().value(value)
+        if inspect.isgenerator(value) or inspect.isasyncgen(value) or inspect.isroutine(value):
+            raise TemplateError(
+                f"expected a value that has a text, got {type(value).__name__}. Add `| list` or `| join` to what is lazy, `()` to a "
+                "function."
+            )
+        return str(value)
 
     def _concatenated(self, parts: Iterable[str]) -> str:
         """Join the output of a macro or a block."""
@@ -374,17 +386,6 @@ def _dict(pairs: Any = (), /, **options: Any) -> dict[Any, Any]:
 
 def _namespace(*pairs: Any, **options: Any) -> Namespace:
     return Namespace(_dict(*pairs, **options))
-
-
-def _written(value: Any) -> Any:
-    if isinstance(value, str | Undefined):
-        return value
-    usage().value(value)
-    if inspect.isgenerator(value) or inspect.isasyncgen(value) or inspect.isroutine(value):
-        raise TemplateError(
-            f"expected a value that has a text, got {type(value).__name__}. Add `| list` or `| join` to what is lazy, `()` to a function."
-        )
-    return str(value)
 
 
 def _counted(

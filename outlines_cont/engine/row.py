@@ -437,7 +437,15 @@ class Row(FedSequence):
     @property
     def num_reusable(self) -> int:
         """How many of the first tokens other rows may have fed: all before the first after which the row needs logits."""
+        if self.source.images and self._knows_logits:
+            return self.length
         return min([self.length - 1, *(index - 1 for index in self.tokens.unscored[:1])])
+
+    @property
+    def _knows_logits(self) -> bool:
+        """Whether the logits after the tokens of its source are known, though keys and values may be gone, and it has no others."""
+        source, is_given = self.source, self.length == len(self.source.token_ids) == self.tokens.num_common
+        return is_given and source.logits is not None and not self.tokens.unscored
 
     @property
     def images(self) -> Images:
@@ -460,6 +468,8 @@ class Row(FedSequence):
         count = len(kv) - self.cached
         self.base_kv = kv
         self.feed.cached += count
+        if self.cached == self.length:  # only if the logits after them are known, see `num_reusable`
+            self.feed.logits = self.source.logits
         self.piece = changed(self.piece, reused=self.cached)
         self.num_reused += count
         self.counts.reused_tokens += count

@@ -5,8 +5,8 @@ instead. A row may wait for others that feed the same prefix (`Reuse`); a row th
 
 `Reuse`: prefix sharing at admission: a row begins with the keys and values of its longest prefix that a running row has fed (shared, or
 copied out of much larger buffers), or that is in the prefix cache of the model. If another row is about to feed more of the same tokens, it
-waits for that, except in searches and controlled jobs. From 32 tokens on; not for recurrent models, nor where keys depend on the length of
-a text or the prefix cache is off.
+waits for that, except in searches and controlled jobs. From 32 tokens on, an image of any number of them; not for recurrent models, nor
+where keys depend on the length of a text or the prefix cache is off.
 
 A row waits only for running rows, which feed their prompts in every step; if such a row ends earlier, the rows that waited for it begin
 with the prefix that is there.
@@ -65,23 +65,33 @@ class Reuse:
         have the same first ones.
         """
         most = row.num_reusable if self._is_on and not row.source.pinned else 0  # equal ids have other keys and values
-        least = self._cache.min_tokens
-        if most - row.cached < least:
+        if not self._is_worth(row, row.cached, most):
             return False
         if self._running is None:
             self._cache.refresh()
         token_ids = tuple(row.key_ids[:most])
-        others = self._others(token_ids[:least])
+        others = self._others(self._beginning(row)[:most])
         now, source, later, leader = self._longest(row, most, others)
         held = self._cache.num_held(token_ids)
         can_wait = not (row.job.is_joint or row.job.is_controlled)  # a controller relies on running rows
-        if leader is not None and can_wait and later - max(now, held) >= least:
+        if leader is not None and can_wait and self._is_worth(row, max(now, held), later):
             self._leaders.add(leader)
             return True
         others.append((row, None))
-        if max(now, held) - row.cached >= least:
+        if self._is_worth(row, row.cached, max(now, held)):
             self._begin(row, token_ids, self._share_of(source, now) if source is not None else None, held)
         return False
+
+    def _is_worth(self, row: Row, start: int, stop: int) -> bool:
+        """Return whether keys and values from one index to another are worth sharing: of enough tokens, or of an image of any number."""
+        if stop - start >= self._cache.min_tokens:
+            return True
+        return bool(row.source.images) and any(start < span.stop <= stop for span in row.images)
+
+    def _beginning(self, row: Row) -> tuple[int, ...]:
+        """Return the first tokens that rows have in common which share more than few; those up to the first image, if these are fewer."""
+        count = min(self._cache.min_tokens, *(span.stop for span in row.images[:1]), row.length)
+        return tuple(row.key_ids[:count])
 
     def groups(self, admitted: Sequence[Row]) -> list[list[Row]]:
         """Return the admitted rows by batch: those that others wait for run with rows of similar length, to be fed in one part."""
@@ -99,7 +109,7 @@ class Reuse:
             found = self._cache.find(token_ids)
             if shared is not None and found is not None:
                 found = found.beginning_with(shared, len(shared))  # shares its buffers with the running row
-        if found is not None and len(found) - row.cached >= self._cache.min_tokens:
+        if found is not None and self._is_worth(row, row.cached, len(found)):
             self._cache.note(len(found) - row.cached)
             row.begin_with(found)
 
@@ -131,8 +141,7 @@ class Reuse:
                 for other in batch.rows:
                     kv = other.base_kv
                     if other.error is None and (kv is None or kv.num_fresh(self._model.kv_store.epoch) == len(kv)):
-                        key = tuple(other.key_ids[: self._cache.min_tokens])
-                        self._running.setdefault(key, []).append((other, batch))
+                        self._running.setdefault(self._beginning(other), []).append((other, batch))
         return self._running.setdefault(beginning, [])
 
     def _share_of(self, source: _Running, count: int) -> RowKV | None:
@@ -370,11 +379,17 @@ class Scheduler:
             return ended
         least = cache.min_tokens if self.num_running + len(ended) <= _FEW_ROWS else 2 * cache.min_tokens
         held = [(row, state_row, state_row.kv) for row, state_row in ended if state_row.kv and row.error is None]
-        worth = [(state_row, kv) for row, state_row, kv in held if 2 * (len(kv) - row.source.cached) >= least]
+        worth = [
+            (state_row, kv)
+            for row, state_row, kv in held
+            if 2 * (len(kv) - row.source.cached) >= least or _has_seen(row, state_row)
+        ]
         if worth:
             cache.refresh()
         for state_row, kv in worth:
             cache.keep(state_row.key_ids[: len(kv)], kv, least)
+            if state_row.images:  # of any number of tokens
+                cache.keep(state_row.key_ids[: min(state_row.images[-1].stop, len(kv))], kv, 1)
         return ended
 
     def shares(self, rows: Sequence[Row]) -> list[RowKV | None]:
@@ -390,6 +405,11 @@ def _may_go_on(row: Row) -> bool:
     """Return whether a row may end without an urgent one: it does not just wait, as for the scores of texts."""
     is_waiting = row.status in (RowStatus.CALLING, RowStatus.WAITING) and not row.job.is_urgent
     return not is_waiting or row.job.is_calling or row.num_pending > 0 or row.slow is not None
+
+
+def _has_seen(row: Row, left: StateRow) -> bool:
+    """Return whether a row that has left was fed an image, or has taken one from another, since it began."""
+    return bool(left.images) and left.images[-1].stop > row.source.cached
 
 
 def _unit(row: Row) -> Row | Job:

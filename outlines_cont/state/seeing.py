@@ -76,6 +76,13 @@ def image_row(
     return replace(whole, prompt_length=len(whole.text(model.tokenizer)))
 
 
+def image_after(row: StateRow, image: ReadImage) -> StateRow:
+    """Return a row followed by an image, which is not fed yet."""
+    start = len(row.token_ids)
+    span = ImageSpan(start, start + len(image.token_ids), image.pixels.digest, image.shift, pixels=image.pixels)
+    return replace(row.append(image.token_ids, reset=False), images=(*row.images, span))
+
+
 def see_after(model: LanguageModel, rows: Rows, text: Any, images: Any, *, keep_pixels: bool) -> Rows:
     """Return rows with a text and its images behind each, which are fed; see `SequenceState.see`."""
     checked_bool(keep_pixels, "keep_pixels")
@@ -127,9 +134,7 @@ def _parts(given: str | Tokens, count: int) -> list[Given]:
 def _followed(row: StateRow, parts: Sequence[Given], images: Sequence[ReadImage], model: LanguageModel) -> StateRow:
     """Return a row followed by images, with a text after each."""
     for image, given in zip(images, parts, strict=True):
-        start = len(row.token_ids)
-        span = ImageSpan(start, start + len(image.token_ids), image.pixels.digest, image.shift, pixels=image.pixels)
-        row = replace(row.append(image.token_ids, reset=False), images=(*row.images, span))
+        row = image_after(row, image)
         if given.text if isinstance(given, Tokens) else given:
             row = extended(row, checked_given(given, model), model.tokenizer)
     return row

@@ -1,13 +1,11 @@
 """`TemplateResult`: text, captures, state, finish reasons and error of a run of a template; after an error, those until then.
 
-`MarkedText`: a `str` that records in which of its parts special tokens are control tokens. `tokens_of` makes one `Tokens` of such texts,
-encoded as a whole, unless names of special tokens are control tokens in some parts and letters in others; then one for each control token
-and for the text between two. `joined` keeps the marks; any other operation but `str()` returns a plain `str`. `TemplateSandbox`: the
-sandbox in which templates run.
+`TemplateSandbox`: the sandbox in which templates run, where values may be images.
 
 `TemplateProgram`: one run of a template as a coroutine (Jinja's asynchronous rendering), which is suspended at each generator until its
-span (a `TemplatePiece`) has ended, and its value is captured; there is no event loop. Text between two generators is encoded as one and fed
-with the second; errors are thrown into the template, so that they have a line. `Settings`: those of all rows of a call.
+span (a `TemplatePiece`) has ended, and its value is captured; there is no event loop. Text between two generators is encoded as one (but
+for images in it), and fed with the second; errors are thrown into the template, so that they have a line. `Settings`: those of all rows of
+a call.
 
 `TemplateStream`: iterates once over the events of one run, in a `for` or `async for` loop. Text between two generators and that of a
 search is one event, which has no tokens; leaving a `for` loop ends the run, but an `async for` loop only with `async with` around it.
@@ -27,8 +25,10 @@ from inspect import Parameter, signature
 from types import MappingProxyType, coroutine
 from typing import Any, Self
 
-from jinja2 import pass_context
+from jinja2 import Undefined, pass_context
 from jinja2.environment import Template as JinjaTemplate
+from jinja2.nodes import Impossible
+from jinja2.runtime import Context
 
 import fsm
 from outlines_cont import generate
@@ -53,16 +53,21 @@ from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.stream import RunEvents, TaskStream
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.jinja_sandbox import BoundedSandbox, TemplateUsage, running_usage
-from outlines_cont.models.tokenizer.special_names import SpecialNames, control_names_of
+from outlines_cont.kv.pixel_store import ReadImage
+from outlines_cont.models.tokenizer.special_names import control_names_of
 from outlines_cont.near_names import NearKeys, NearNames
 from outlines_cont.policies.constraint import EndMode
 from outlines_cont.samplers import BeamSearch, BestOf, gives_one_text
 from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import RandomStream, Rng
+from outlines_cont.state.image_span import PLACEHOLDER
 from outlines_cont.state.row import StateRow, written
+from outlines_cont.state.seeing import image_after
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.state.text import kept_tokens
 from outlines_cont.state.tokens import Tokens, check_length, prompt_ids, prompt_row
+from outlines_cont.templates.image_value import READABLE, ImageValues, check_images, image_of, is_picture, written_image
+from outlines_cont.templates.marked_text import MarkedText, image_text, images_of, joined, special_text, tokens_of
 from outlines_cont.templates.rewriting import SPECIAL, PlacedLexer, Site, SourcePlace
 from outlines_cont.user_code import shielded
 
@@ -100,71 +105,15 @@ class TemplateResult(NearNames):
         return f"TemplateResult({dict(self.captures)!r}, {len(self.text)} characters{error})"
 
 
-Part = tuple[str, bool]
-
-
-class MarkedText(str):
-    """A text made of `parts`: texts, each with whether special tokens in it are control tokens."""
-
-    parts: tuple[Part, ...]
-
-    def __new__(cls, parts: Iterable[Part]) -> Self:
-        """Concatenate the parts."""
-        kept = tuple(part for part in parts if part[0])
-        text = super().__new__(cls, "".join(part for part, _ in kept))
-        text.parts = kept
-        return text
-
-    def __str__(self) -> str:
-        """Return the same object, as Jinja calls `str` before it writes a value."""
-        return self
-
-
-def parts_of(texts: Iterable[str]) -> list[Part]:
-    """Return the parts of consecutive texts."""
-    found: list[Part] = []
-    for text in texts:
-        found += text.parts if isinstance(text, MarkedText) else [(text, False)]
-    return found
-
-
-def joined(texts: Sequence[str]) -> str:
-    """Concatenate texts; the result is marked if one of them is."""
-    if any(isinstance(text, MarkedText) for text in texts):
-        return MarkedText(parts_of(texts))
-    return "".join(texts)
-
-
-def tokens_of(texts: Sequence[str], names: SpecialNames) -> list[Tokens]:
-    """Return consecutive texts, plain or marked, as few `Tokens` to append to a state; `names` are those of the special tokens."""
-    parts = parts_of(texts)
-    text = "".join(part for part, _ in parts)
-    num_special = sum(names.count_in(part) for part, is_special in parts if is_special)
-    if not num_special:
-        return [Tokens(text)] if text else []
-    if num_special == names.count_in(text):
-        return [Tokens(text, special=True)]
-    # Some letters look like special tokens: encode the special tokens one by one.
-    found: list[Tokens] = []
-    letters = ""
-    for text, is_special in parts:
-        rest = text
-        while is_special and (name := names.first_in(rest)) is not None:
-            before, _, rest = rest.partition(name)
-            found += [Tokens(letters + before), Tokens(name, special=True)]
-            letters = ""
-        letters += rest
-    return [part for part in (*found, Tokens(letters)) if part.text]
-
-
 class TemplateSandbox(BoundedSandbox):
-    """The Jinja environment of prompt programs: asynchronous, with columns for tokens, and marks in texts."""
+    """The Jinja environment of prompt programs: asynchronous, with columns for tokens, and marks and images in texts."""
 
     def __init__(self) -> None:
         super().__init__(enable_async=True, keep_trailing_newline=True)
         self.filters["special"] = self.counted(_special, "special")
         # A filter with a context is not evaluated at compile time.
         self.filters[SPECIAL] = pass_context(lambda _, text: _special(text))
+        self.filters["image"] = pass_context(lambda _, value: _image(value))
 
     @property
     def lexer(self) -> PlacedLexer:
@@ -172,15 +121,65 @@ class TemplateSandbox(BoundedSandbox):
         return PlacedLexer(self)
 
     def joined(self, texts: Sequence[str]) -> str:
-        """Concatenate texts, with their marks."""
+        """Concatenate texts, with their marks and images."""
         return joined(texts)
+
+    def written(self, value: Any) -> Any:
+        """Return what is written for a value: for an image the image itself."""
+        source = None if isinstance(value, str | Undefined) else written_image(value)
+        return super().written(value) if source is None else _read(source)
+
+    def counted(self, function: Any, name: str) -> Any:
+        """Return a filter that is charged, and fails where an image would be lost in its result."""
+        made = super().counted(function, name)
+
+        def counted(context: Context, value: Any, *args: Any, **options: Any) -> Any:
+            result = made(context, value, *args, **options)
+            check_images(f"the filter `{name}`", (value, *args), result)
+            return result
+
+        return pass_context(counted)
+
+    def call(self, context: Context, callee: Any, /, *args: Any, **options: Any) -> Any:
+        """Call a function or method; one of a text fails where an image would be lost in its result."""
+        result = super().call(context, callee, *args, **options)
+        owner = getattr(callee, "__self__", None)
+        if isinstance(owner, str):
+            check_images(f"the method `{callee.__name__}`", (owner, *args), result)
+        return result
+
+    def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
+        """Compute `left operator right`; `+` of texts keeps the images in them."""
+        result = super().call_binop(context, operator, left, right)
+        if isinstance(result, str) and (images_of(left) or images_of(right)):
+            result = joined([left, right]) if operator == "+" else result
+            check_images(f"`{operator}`", (left, right), result)
+        return result
+
+    def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
+        """Return whether a template may read an attribute: of an image only its size and the like, as its methods write files."""
+        return super().is_safe_attribute(obj, attr, value) and (attr in READABLE or not is_picture(obj))
 
 
 def _special(text: Any) -> MarkedText:
     """Return a text in which special tokens are control tokens."""
     if not isinstance(text, str):
         raise TemplateError(f"expected a text before `special`, got {type(text).__name__}")
-    return MarkedText([(str.__str__(text), True)])
+    return special_text(text)
+
+
+def _image(value: Any) -> str:
+    """Return the text of the image that a value is; one that is a text already, as of a block that was collected, stays it."""
+    is_done = isinstance(value, Undefined) or (isinstance(value, str) and images_of(value))
+    return str(value) if is_done else _read(image_of(value))  # a name without a value raises
+
+
+def _read(source: object) -> MarkedText:
+    """Return the text of an image, which is read for the model of the program that runs."""
+    program = running_program.get(None)
+    if program is None:
+        raise Impossible  # for Jinja, which then evaluates it when a program runs
+    return program.see(source)
 
 
 running_program: ContextVar[TemplateProgram] = ContextVar("template")
@@ -205,6 +204,7 @@ class Settings:
         sampler: the sampler of generators without one.
         in_loops: names whose captures are lists.
         failure: returns an error with its line, given the error, the position of the generator that ran, and names that had a value.
+        images: reads those among the values.
     """
 
     model: LanguageModel
@@ -212,6 +212,7 @@ class Settings:
     budget: Budget
     in_loops: frozenset[str]
     failure: Callable[[Exception, SourcePlace | None, Iterable[str]], Exception] = field(repr=False)
+    images: ImageValues
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -238,6 +239,7 @@ class TemplateProgram:
     _reasons: dict[str, list[str]] = field(default_factory=dict)
     _call: Call | None = None  # which generates a span
     _at: SourcePlace | None = None  # the position of the generator that runs
+    _num_image_tokens: int = 0  # of the images in the text that is not part of the state yet
     _limit: int | None = None  # of the tokens of the piece, if the budget has set it
 
     def __post_init__(self) -> None:
@@ -254,6 +256,11 @@ class TemplateProgram:
         value = await _ask(piece)
         self._at = None
         return "" if site.is_written else value
+
+    def see(self, source: object) -> MarkedText:
+        """Return the text of an image; see `ImageValues.read`. Its tokens count when it is written."""
+        self._usage.step()
+        return image_text(self._settings.images.read(source))
 
     def captured(self, name: str) -> Any:
         """Return the last value that was generated under a name; raise `KeyError` if there is none."""
@@ -298,6 +305,9 @@ class TemplateProgram:
             try:
                 self._usage.characters(len(part))
                 self._written.append(part)
+                self._num_image_tokens += sum(len(image.token_ids) for image in images_of(part))
+                if self._num_image_tokens:  # at once, as a short loop may write many
+                    self._usage.check(TokenBudgetError, self._num_tokens + self._num_image_tokens)
             except Exception as error:
                 await parts.athrow(error)  # type: ignore[attr-defined]  # so that the error has a line
         self._flush()
@@ -383,13 +393,23 @@ class TemplateProgram:
         return iter(news)
 
     def _flush(self) -> None:
-        """Append the text that was written to the state; consecutive texts are encoded as one."""
-        written, self._written = self._written, []
-        for text in tokens_of(written, control_names_of(self._settings.model.tokenizer)):
+        """Append the text that was written to the state; consecutive texts are encoded as one, up to an image."""
+        written, self._written, self._num_image_tokens = self._written, [], 0
+        for part in tokens_of(written, control_names_of(self._settings.model.tokenizer)):
             if self._shown is not None:
-                self._news.append(StreamEvent(text=text.text))
-            self._state = self._state_with(text) if self._state is None else self._state.append(text)
+                self._news.append(StreamEvent(text=PLACEHOLDER if isinstance(part, ReadImage) else part.text))
+            if isinstance(part, ReadImage):
+                self._state = self._seen(part)
+            else:
+                self._state = self._state_with(part) if self._state is None else self._state.append(part)
         self._usage.check(TokenBudgetError, self._num_tokens)
+
+    def _seen(self, image: ReadImage) -> SequenceState:
+        """Return the state with an image after it, which is fed with what follows."""
+        state = self._state_with(Tokens("")) if self._state is None else self._state
+        row = image_after(state.rows[0][0], image)
+        check_length(self._settings.model, row.token_ids, "row with its images")
+        return replace(state, rows=((row,),))
 
     def _state_with(self, text: Tokens) -> SequenceState:
         model = self._settings.model

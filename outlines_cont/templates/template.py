@@ -38,7 +38,9 @@ from outlines_cont.policies.ban import ban
 from outlines_cont.samplers import BeamSearch, beam_search, best_of, greedy, multinomial
 from outlines_cont.sampling.params import Sampler
 from outlines_cont.sampling.random_stream import RandomStream, Rng, open_seeds
+from outlines_cont.state.image_span import PLACEHOLDER
 from outlines_cont.state.sequence_state import SequenceState, only_row
+from outlines_cont.templates.image_value import ImageValues
 from outlines_cont.templates.program import (
     Settings,
     TemplateProgram,
@@ -328,7 +330,7 @@ class Template(NearNames):
         self._warn_of_special(model)
         failed = partial(failure, self._template, self.source, self._rewritten.columns, called=self._rewritten.called)
         found = self._rewritten
-        settings = Settings(model, sampler, budget or TemplateBudget(), found.in_loops, failed)
+        settings = Settings(model, sampler, budget or TemplateBudget(), found.in_loops, failed, ImageValues(model))
         stream_of = _streams(rng, state, rows, is_single=is_single)
 
         def program(index: int, row: Values) -> TemplateProgram:
@@ -347,10 +349,11 @@ class Template(NearNames):
         texts = () if self.special else self._rewritten.texts
         name = next((found for text in texts if (found := names.first_in(text)) is not None), None)
         if name is not None:
+            image = " An image is a value, `{{ scan }}`." if name == PLACEHOLDER else ""
             warnings.warn(
                 f"expected a template without special tokens, got one in which {name!r} is written, whose letters are encoded. For the "
                 f"control token write {{{{ {name!r} | special }}}}, or give `special=True` for all of the template. A "
-                "special token in a value is always letters, and does not warn.",
+                f"special token in a value is always letters, and does not warn.{image}",
                 SpecialTokenWarning,
                 stacklevel=stacklevel_of_user(),
             )

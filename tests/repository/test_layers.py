@@ -75,7 +75,7 @@ control              <- engine fsm generate generation models.tokenizer policies
 pipelines            <- chat engine events fsm fsm.tokens generate generation generation.tasks models models.tokenizer samplers
                         sampling state
 batches              <- pipelines
-templates            <- engine events fsm generate generation generation.tasks models.tokenizer policies samplers
+templates            <- engine events fsm generate generation generation.tasks kv models.tokenizer policies samplers
                         sampling state
 serve.protocols      <- chats engine events fsm state
 serve                <- chat chats engine events fsm fsm.terms generate generation generation.choices inspector models
