@@ -1,0 +1,198 @@
+"""Tiny random networks of the image-text types of transformers, made from their own configs: every number is made small by its name, and
+the tensors of an image are of the first layout that the network takes. The processors are stand-ins, as only the networks are tried.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from PIL import Image
+from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
+
+from tests.image_models import PlainProcessor, picture, text_options, tokenizer
+
+TYPES = sorted(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
+_MAX_PARAMETERS = 20_000_000
+_SIDE, _PATCH = 16, 4
+_COUNTS = (4, 16, 1, 64, 5, 17, 8, 2, 36)  # of the tokens of an image
+_TOKENS = {
+    "vision_start_token_id": "<|vision_start|>", "vision_end_token_id": "<|vision_end|>", "video_token_id": "<|video_pad|>",
+    "image_start_token_id": "<|vision_start|>", "image_end_token_id": "<|vision_end|>", "boi_token_id": "<start_of_image>",
+    "eoi_token_id": "<end_of_image>", "video_start_token_id": "[IMG]", "video_end_token_id": "[IMG_END]",
+    "image_token_id": "<image>", "image_token_index": "<image>", "video_token_index": "<|video_pad|>",
+}  # fmt: skip
+_TEXT: dict[str, Any] = {
+    "word_embed_proj_dim": 32, "ffn_dim": 64, "intermediate_size_mlp": 64, "dense_intermediate_size": 64, "sliding_window": 9,
+    "num_kv_shared_layers": 0, "hidden_size_per_layer_input": 8, "global_head_dim": 8,
+    # Experts.
+    "moe_intermediate_size": 32, "num_experts": 4, "num_local_experts": 4, "n_routed_experts": 4, "num_experts_per_tok": 2,
+    "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1, "shared_expert_intermediate_size": 32, "moe_num_experts": 4, "moe_k": 2,
+    # Latent and linear attention.
+    "q_lora_rank": 16, "kv_lora_rank": 16, "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8, "index_n_heads": 2,
+    "index_head_dim": 8, "index_topk": 64, "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+}  # fmt: skip
+_VISION: dict[str, Any] = {
+    "hidden_size": 32, "embed_dim": 32, "width": 32, "d_model": 32, "intermediate_size": 64, "mlp_dim": 64, "num_hidden_layers": 2,
+    "num_layers": 2, "depth": 2, "layers": 2, "encoder_layers": 2, "num_attention_heads": 2, "num_heads": 2, "heads": 2,
+    "attention_heads": 2, "num_key_value_heads": 2, "head_dim": 16, "image_size": _SIDE, "patch_size": _PATCH,
+    "out_hidden_size": 32, "output_channels": 32, "projection_dim": 32, "text_hidden_size": 32, "encoder_hidden_size": 32,
+    "vision_output_dim": 32, "projector_input_dim": 32, "projector_output_dim": 32, "mm_hidden_size": 32, "global_attn_indexes": [1],
+    "num_position_embeddings": 16, "deepstack_visual_indexes": [0], "fullatt_block_indexes": [1], "spatial_merge_size": 2,
+    "temporal_patch_size": 2, "pixel_shuffle_ratio": 0.5, "window_size": 16, "position_embedding_size": 16,
+}  # fmt: skip
+_WHOLE: dict[str, Any] = {
+    "hidden_size": 32, "projection_dim": 32, "projector_hidden_size": 32, "mm_tokens_per_image": 4, "downsample_ratio": 0.5,
+    "vision_feature_layer": -1, "bos_token_id": 0,
+}  # fmt: skip
+# Of types whose numbers depend on each other: of the whole, of the texts, of the images.
+_OWN: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    "aria": ({"projector_patch_to_query_dict": {16: 4}}, {}, {}),
+    "got_ocr2": ({}, {}, {"window_size": 2}),
+    "internvl": ({}, {}, {"image_size": [16, 16], "patch_size": [4, 4]}),
+    "qianfan_ocr": ({}, {}, {"image_size": [16, 16], "patch_size": [4, 4]}),
+    "pp_chart2table": ({}, {}, {"window_size": 2}),
+    **dict.fromkeys(("llava_next", "llava_next_video", "llava_onevision"), ({"image_grid_pinpoints": [[16, 16]]}, {}, {})),
+    "ernie4_5_vl_moe": ({}, {"moe_intermediate_size": [32, 32]}, {}),
+    "git": ({"num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 64}, {}, {}),
+}
+
+
+class StandIn:
+    """The pixels of an image in one layout, as the processor of a family would return them."""
+
+    def __init__(self, shape: tuple[int, ...], beside: dict[str, torch.Tensor]) -> None:
+        self._shape, self._beside = shape, beside
+
+    def __call__(self, images: list[Any], **options: Any) -> dict[str, torch.Tensor]:
+        """Return the tensors of one image."""
+        image = images[0] if isinstance(images[0], Image.Image) else Image.fromarray(images[0])
+        values = np.asarray(image.resize((_SIDE, _SIDE)), dtype=np.float32).transpose(2, 0, 1).reshape(-1) / 128 - 1
+        return {"pixel_values": torch.tensor(np.resize(values, self._shape)), **self._beside}
+
+
+def network(kind: str) -> Any:
+    """Return a random network of a type, the same each time.
+
+    Raises:
+        ValueError: no config with these numbers makes one that is small.
+    """
+    try:
+        config = _config(kind)
+        with torch.device("meta"):
+            size = sum(map(torch.numel, transformers.AutoModelForImageTextToText.from_config(config).parameters()))
+        if size > _MAX_PARAMETERS:
+            raise ValueError(f"{size:,} parameters")
+        with torch.random.fork_rng():
+            torch.manual_seed(0)
+            made = transformers.AutoModelForImageTextToText.from_config(config).float().eval()
+            with torch.no_grad():
+                for weight in made.parameters():
+                    if weight.dim() > 1:  # so that logits are not flat, and pixels count
+                        weight.mul_(4) if weight.isfinite().all() and weight.any() else weight.normal_(0, 0.1)
+        return made
+    except Exception as error:  # whatever a config or a network says of numbers that do not fit it
+        raise ValueError(f"{type(error).__name__}: {str(error)[:200]}") from error
+
+
+def processor(made: Any) -> PlainProcessor:
+    """Return a processor whose pixels a network takes, and that makes them count.
+
+    Raises:
+        ValueError: no layout that is known here fits.
+    """
+    ids = tokenizer()("the name of red: ", add_special_tokens=False)["input_ids"]
+    image, failures = tokenizer().convert_tokens_to_ids("<image>"), []
+    for pixels in _layouts(made):
+        for count in _COUNTS:
+            row = torch.tensor([[*ids, *[image] * count, *ids]])
+            try:
+                first, second = (_logits(made, row, row.eq(image).long(), pixels([picture(seed)])) for seed in (1, 2))
+            except Exception as error:  # whatever a network says of tensors that do not fit it
+                failures.append(f"{type(error).__name__}: {str(error)[:100]}")
+                continue
+            if first.shape[1] == row.shape[1] and float((first[:, -1] - second[:, -1]).abs().max()) > 1e-5:
+                return PlainProcessor(pixels, "<image>", lambda _, count=count: count)  # type: ignore[misc]
+            failures.append("pixels do not count")
+    raise ValueError("; ".join(dict.fromkeys(failures)))
+
+
+def _logits(made: Any, row: torch.Tensor, kinds: torch.Tensor, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+    takes, place = inspect.signature(made.forward).parameters, getattr(made, "model", made)
+    if hasattr(place, "rope_deltas"):
+        place.rope_deltas = None
+    types = {name: kinds for name in ("token_type_ids", "mm_token_type_ids") if name in takes}
+    with torch.no_grad():
+        logits: torch.Tensor = made(input_ids=row, use_cache=False, **types, **inputs).logits
+    return logits
+
+
+def _layouts(made: Any) -> Iterator[StandIn]:
+    """Yield layouts of the tensors of an image, those of rarer arguments first."""
+    takes, num_patches = inspect.signature(made.forward).parameters, (_SIDE // _PATCH) ** 2
+    places = torch.tensor([[[x, y] for y in range(_SIDE // _PATCH) for x in range(_SIDE // _PATCH)]])
+    grid = {"image_grid_thw": torch.tensor([[1, 4, 4]]), "image_merge_sizes": torch.tensor([2])}
+    patches = {"spatial_shapes": torch.tensor([[4, 4]]), "pixel_attention_mask": torch.ones(1, num_patches, dtype=torch.int64)}
+    masked = {"pixel_attention_mask": torch.ones(1, 1, _SIDE, _SIDE, dtype=torch.int64)}
+    sized = {"image_sizes": torch.tensor([[_SIDE, _SIDE]])}
+    whole = {"pixel_mask": torch.ones(1, _SIDE, _SIDE, dtype=torch.bool)}
+    size = 3 * _PATCH**2
+    known: list[tuple[tuple[int, ...], dict[str, torch.Tensor]]] = [
+        *[((num_patches, width), grid) for width in (2 * size, size)],
+        ((num_patches, 3, _PATCH, _PATCH), grid),
+        ((1, num_patches, 3, _PATCH, _PATCH), grid),
+        ((1, num_patches, size), patches),
+        ((1, num_patches, size), {"image_position_ids": places}),
+        ((1, 3, _SIDE, _SIDE), sized),
+        ((1, 2, 3, _SIDE, _SIDE), sized),
+        ((1, 1, 3, _SIDE, _SIDE), masked),
+        ((1, 3, _SIDE, _SIDE), whole),
+        ((1, 3, _SIDE, _SIDE), {}),
+        ((1, 1, 3, _SIDE, _SIDE), {}),
+    ]
+    for shape, beside in known:
+        taken = {name: tensor for name, tensor in beside.items() if name in takes}
+        if taken or not beside:
+            yield StandIn(shape, taken)
+
+
+def _config(kind: str) -> Any:
+    config, (whole, text, vision) = transformers.CONFIG_MAPPING[kind](), _OWN.get(kind, ({}, {}, {}))
+    network_class = transformers.AutoModelForImageTextToText._model_mapping[type(config)]
+    has_grid = "image_grid_thw" in inspect.signature(network_class.forward).parameters
+    parts = {name: part for name in type(config).sub_configs if (part := getattr(config, name, None)) is not None}
+    for name, part in parts.items():
+        is_text = any(word in name for word in ("text", "llm", "language"))
+        own = text if is_text else vision
+        _shrink(part, {**text_options(), **_TEXT, **own} if is_text else {**_VISION, **own})
+        if is_text and has_grid and "rope_parameters" in vars(part):
+            axes = {"mrope_section": [1, 1, 2], "partial_rotary_factor": 1.0}
+            part.rope_parameters = {"rope_type": "default", "rope_theta": 1e4, **(part.rope_parameters or {}), **axes}
+    if not parts:
+        _shrink(config, {**text_options(), **_TEXT})
+    end = tokenizer().eos_token_id
+    ids = {name: tokenizer().convert_tokens_to_ids(token) for name, token in _TOKENS.items()}
+    if kind.endswith("omni_thinker") or kind.endswith("omni_moe_thinker"):  # whose config has it in checkpoints alone
+        config.vision_start_token_id = ids["vision_start_token_id"]
+    _shrink(config, {**_WHOLE, "vocab_size": len(tokenizer()), "eos_token_id": end, "pad_token_id": end, **ids, **whole})
+    return config
+
+
+def _shrink(config: Any, numbers: dict[str, Any]) -> None:
+    """Set the numbers that a config has."""
+    known, other_names = vars(config), getattr(config, "attribute_map", {})
+    for name, value in numbers.items():
+        if name in other_names or (name in known and (known[name] is not None or name in ("sliding_window", *_TOKENS))):
+            setattr(config, name, value)
+    if vars(config).get("kv_lora_rank") is not None:
+        config.num_key_value_heads = config.num_attention_heads
+    for name in ("mlp_layer_types", "no_rope_layers", "moe_layers", "layer_types"):
+        kinds = vars(config).get(name)
+        if isinstance(kinds, list) and len(kinds) > 2:
+            different = list(dict.fromkeys(kinds)) if name == "layer_types" else kinds
+            setattr(config, name, (different * 2)[:2])
