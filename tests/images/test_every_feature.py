@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import json
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
-from outlines_cont import BatchedExecutor, Branch, Guidance, SequenceState, continuous, control, generate, models, policies, samplers
+from outlines_cont import (
+    BatchedExecutor,
+    Branch,
+    Guidance,
+    SequenceState,
+    Thinking,
+    continuous,
+    control,
+    generate,
+    models,
+    policies,
+    samplers,
+)
 from outlines_cont.errors import ImageLost, NotRecomputable, OptionError, UnsupportedBranch, UnsupportedModel
 from tests.image_models import image_model, parts, picture
 from tests.images.oracle import evict_all, whole_logits, worst_error
@@ -41,6 +54,9 @@ CALLS: dict[str, tuple[Any, dict[str, Any]]] = {
     "draft": (lambda model: generate.regex(model, "[a-z ]{12}", force=False), {"max_tokens": 12, "draft": "lookup"}),
     "guidance": (lambda model: generate.text(model), {"max_tokens": 6, "min_tokens": 6, "guidance": Guidance("Answer: ", 1.5)}),
     "choice": (lambda model: generate.choice(model, ["red", "green", "reddish"]), {}),
+    "conditional": (lambda model: generate.regex(model, "[a-z]{3}", sampler=samplers.conditional(1, particles=12)), {}),
+    "best": (lambda model: generate.text(model, sampler=samplers.best_of(3)), {"max_tokens": 4, "min_tokens": 4}),
+    "thoughts": (lambda model: generate.regex(model, "[0-9]{2}", thinking=Thinking(begin="(", end=")", max_tokens=4)), {}),
 }
 
 
@@ -69,6 +85,25 @@ def test_beams_streams_and_samples() -> None:
         pass
     assert stream.state.generated == write(state, max_tokens=5, min_tokens=5, rng=1).generated
     assert worst_error(model, stream.state) < _EXACT
+
+
+def test_a_stream_that_was_cut_is_resumed_from_a_file_and_weighs_as_the_whole() -> None:
+    model, state = _model(), _state()
+    write = continuous(generate.regex(model, "[a-z]{2} [0-9]{2}", force=False, sampler=_DRAWN))
+    whole, file = write(state, max_tokens=12, rng=3), io.BytesIO()
+    stream = write.stream(state, max_tokens=2, rng=3)
+    for _ in stream:
+        pass
+    stream.state.save(file, kv=False)
+    file.seek(0)
+    evict_all(model)
+    resumed = write.resume(SequenceState.load(file, model), max_tokens=10)
+    assert resumed.generated == whole.generated
+    assert worst_error(model, resumed) < _EXACT
+    row = whole.rows[0][0]
+    span = range(row.piece.start, len(row.token_ids))
+    assert float(whole.importance) == pytest.approx(sum(row.logprobs[i] - row.sampling_logprobs[i] for i in span), abs=1e-3)
+    assert whole.log_z.value.shape == (1,)
 
 
 def test_scores_and_probabilities_are_those_of_the_plain_way() -> None:
@@ -111,7 +146,7 @@ def test_a_controller_rewinds_to_an_image_and_not_into_it() -> None:
         raise run(span.start + 2).errors[0]
 
 
-def test_conversations_and_templates_begin_with_an_image() -> None:
+def test_a_conversation_begins_with_an_image() -> None:
     model, state = _model(), _state()
     with BatchedExecutor(model) as executor:
         conversation = executor.create(state)

@@ -200,3 +200,11 @@ def test_parquet_has_bytes_and_the_output_paths_alone(tmp_path: Path, wanted: li
     assert out.stat().st_size < 4000
     assert 'src="data:image/jpeg;base64,' in report.read_text()
     assert len({line["_digest"][:12] for line in lines}) == len(lines)
+
+
+def test_values_of_an_image_that_samples_do_not_agree_on_are_withheld() -> None:
+    rows = [{"scan": picture(seed)} for seed in (1, 2)]
+    found = extractor(confidence="agreement", abstain_below=1.0)(rows)
+    plain = extractor()(rows)
+    for row, other in zip(read(found), read(plain), strict=True):
+        assert all(value is None or value == other[name] for name, value in row.items())

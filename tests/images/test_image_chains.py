@@ -7,10 +7,11 @@ from __future__ import annotations
 import io
 import random
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from outlines_cont import Engine, SequenceState, continuous, generate, models, samplers
+from outlines_cont import Engine, Guidance, SequenceState, Template, Thinking, continuous, generate, models, policies, samplers
 from tests.examples import first
 from tests.image_models import parts, picture
 from tests.images.oracle import evict_all, worst_error
@@ -51,7 +52,49 @@ _OPERATIONS: list[Callable[[SequenceState, random.Random], SequenceState]] = [
     lambda state, rng: state + state,
     lambda state, rng: state.detach_cache(),
     lambda state, rng: state.fork(2).take([(0, 1)]),
+    lambda state, rng: _templated(state, rng),
+    lambda state, rng: state.append("red", boundary="heal").tokens[..., :-1],
 ]
+
+
+def _templated(state: SequenceState, rng: random.Random) -> SequenceState:
+    template = Template(" and {{ scan }}{{ gen(max_tokens=2, min_tokens=2) }}{{ text }}")
+    found = template.run(state.model, state=state, scan=picture(rng.randrange(3)), text=rng.choice(_TEXTS)).state
+    assert found is not None
+    return found
+
+
+def _text(sampler: Any, **options: Any) -> Callable[[Any, SequenceState, int], SequenceState]:
+    return lambda model, state, seed: continuous(generate.text(model, sampler=sampler))(
+        state, max_tokens=2, min_tokens=2, rng=seed, **options
+    )
+
+
+def _resumed(model: Any, state: SequenceState, seed: int) -> SequenceState:
+    """A stream that is cut after a token, and resumed from its state where keys and values are gone."""
+    write = continuous(generate.regex(model, "[a-z]{2,9} [a-z]{2}", sampler=samplers.multinomial(), force=False))
+    stream = write.stream(state, max_tokens=1, rng=seed)
+    for _ in stream:
+        pass
+    return write.resume(stream.state.detach_cache(), max_tokens=2)
+
+
+_WRITERS: list[Callable[[Any, SequenceState, int], SequenceState]] = [
+    _text(samplers.multinomial()),
+    _text(samplers.multinomial(), heal=True),
+    _text(samplers.greedy(), draft="lookup"),
+    _text(samplers.greedy(), guidance=Guidance("It is ", 1.5)),
+    _text(samplers.multinomial(), policies=[policies.ban(["e", "the"])]),
+    _text(samplers.best_of(2)),
+    lambda model, state, seed: continuous(generate.regex(model, "[a-z]{2}", sampler=samplers.conditional(1, particles=12)))(
+        state, rng=seed
+    ),
+    lambda model, state, seed: _text(samplers.beam_search(2))(model, state, seed).best(),
+    lambda model, state, seed: continuous(generate.choice(model, ["red", "green", "reddish"]))(state, rng=seed),
+    lambda model, state, seed: continuous(generate.regex(model, "[0-9]{2}", thinking=_THOUGHTS))(state, rng=seed),
+    _resumed,
+]
+_THOUGHTS = Thinking(begin="(", end=")", max_tokens=3)
 
 
 @pytest.mark.parametrize("family", ["llava", "gemma3", "qwen2_5_vl", "idefics3"])
@@ -71,7 +114,7 @@ def test_random_operations_keep_text_images_and_log_probabilities(family: str, s
             assert row.text(model.tokenizer).count("<image>") == len(row.images)
         with pytest.MonkeyPatch.context() as patch:
             _evicting(model, patch, rng)
-            states[at] = write(state, max_tokens=2, min_tokens=2, rng=step)
+            states[at] = rng.choice(_WRITERS)(model, state, step)
         assert worst_error(model, states[at]) < 1e-3, (step, states[at])
     batch = write(SequenceState.stack(states), max_tokens=3, min_tokens=3)
     assert worst_error(model, batch) < 1e-3
