@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import torch
 
     from outlines_cont.policies.policy import RowView
+    from outlines_cont.state.row import StateRow
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -38,9 +39,10 @@ class Healing:
 NO_HEALING = Healing()
 
 
-def healing_of(model: LanguageModel, token_ids: Sequence[int]) -> Healing:
-    """Return what is removed from the end of a row before generation begins."""
-    count = token_starts(model).num_open(token_ids)
+def healing_of(model: LanguageModel, row: StateRow) -> Healing:
+    """Return what is removed from the end of a row before generation begins; never a token of an image, some of which have text."""
+    first = max(row.images[-1].stop - 1, 0) if row.images else 0  # the first token is kept
+    count = token_starts(model).num_open(row.token_ids[first:])
     return Healing(count) if count else NO_HEALING
 
 
