@@ -42,7 +42,7 @@ def written_image(value: object) -> object | None:
 
 
 def _is_pixels(value: object) -> bool:
-    shape = getattr(value, "shape", ())
+    shape: Any = getattr(value, "shape", ())
     is_array = hasattr(value, "__array__") and len(shape) == 3 and shape[2] == 3
     return is_array and str(getattr(value, "dtype", "")).removeprefix("torch.") == "uint8"
 
