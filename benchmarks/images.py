@@ -184,8 +184,9 @@ def _page(cases: list[dict[str, Any]], described: dict[str, Any], rounds: int, n
         [one["case"], f"{one['generate']:.2f}", f"{one['ours']:.2f}", f"{one['generate'] / one['ours']:.1f}x"]
         for one in cases
     ]
+    count = "one round" if rounds == 1 else f"{rounds} rounds"
     text = (
-        f"# Images\n\n{machine.sentence(described)} Least processor seconds of {rounds} round{'s' * (rounds > 1)}, one thread. A random network of "
+        f"# Images\n\n{machine.sentence(described)} Least processor seconds of {count}, one thread. A random network of "
         f"{num_weights / 1e6:.1f} million parameters, 196 tokens for an image; {_NEW_TOKENS} tokens for each answer, of which "
         f"{cases[0]['equal']} of {len(_QUESTIONS)} are equal on both sides. `generate` has the image in each call, and no constraint.\n\n"
     )
