@@ -119,7 +119,7 @@ class Call:
             heals_again = resume and way.options.heal
             given: dict[str, Any] = {
                 "resume": resume and not heals_again,
-                "healing": healing_of(maker.model, begun) if heals_again else healing,
+                "healing": healing_of(maker.model, begun.token_ids, begun.num_seen) if heals_again else healing,
                 "guidance": negative,
             }
             piece = way.piece_in(number // max(self.num_samples, 1))

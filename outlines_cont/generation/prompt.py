@@ -186,7 +186,7 @@ def open_prompt(
 
 
 def _healing(model: LanguageModel, row: StateRow, heal: bool) -> Healing:
-    return healing_of(model, row) if heal and row.error is None else NO_HEALING
+    return healing_of(model, row.token_ids, row.num_seen) if heal and row.error is None else NO_HEALING
 
 
 @dataclass(frozen=True, slots=True)

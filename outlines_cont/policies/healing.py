@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     import torch
 
     from outlines_cont.policies.policy import RowView
-    from outlines_cont.state.row import StateRow
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,10 +38,12 @@ class Healing:
 NO_HEALING = Healing()
 
 
-def healing_of(model: LanguageModel, row: StateRow) -> Healing:
-    """Return what is removed from the end of a row before generation begins; never a token of an image, some of which have text."""
-    first = max(row.images[-1].stop - 1, 0) if row.images else 0  # the first token is kept
-    count = token_starts(model).num_open(row.token_ids[first:])
+def healing_of(model: LanguageModel, token_ids: Sequence[int], num_kept: int = 0) -> Healing:
+    """Return what is removed from the end of a row before generation begins.
+
+    None of the first `num_kept` tokens is: those up to the last image, of whose tokens some have text.
+    """
+    count = token_starts(model).num_open(token_ids[max(num_kept - 1, 0) :])  # which keeps the first
     return Healing(count) if count else NO_HEALING
 
 

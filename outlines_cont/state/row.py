@@ -400,6 +400,11 @@ class StateRow:
             )
 
     @property
+    def num_seen(self) -> int:
+        """The number of tokens up to the end of the last image; 0 without one."""
+        return self.images[-1].stop if self.images else 0
+
+    @property
     def key_ids(self) -> tuple[int, ...]:
         """The ids as a key of keys and values, in which those of images stand for their pixels."""
         return tuple(keyed(self.images, self.token_ids)) if self.images else self.token_ids
