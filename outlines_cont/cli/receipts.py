@@ -14,13 +14,16 @@ from itertools import accumulate
 from typing import Any, Protocol
 
 WIDTH, HEIGHT = 160, 128
-"""Pixels of a picture that is drawn at scale 1, as the bundled vision model takes it."""
+"""Pixels of a picture, as the bundled vision model takes it."""
 MAX_LINES = 7
 CURRENCIES = {"EUR": "€", "USD": "$", "GBP": "£", "CHF": ""}
 MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+ROW_HEIGHT = 16
+"""Pixels from line to line: lines stand in rows of this height, a little above or below their middle."""
 _MARGIN = 3
-_SMALLEST = 9.0
-_REFERENCE = 64.0  # a size of the font whose advances are not rounded much
+_SHIFT = 2
+SIZES = (11, 12, 13)
+SMALLEST = 10
 Line = tuple[str, ...]
 """One text, or one at the left and one at the right edge."""
 
@@ -207,7 +210,7 @@ def _last_line(rng: random.Random, total: int, point: str) -> Line:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A text on a picture at scale 1: the left end of its baseline in pixels, the ends of its characters from there, and its row.
+    """A text on a picture: the left end of its baseline in pixels, the ends of its characters from there, and its row.
 
     Attributes:
         text: the text.
@@ -218,9 +221,9 @@ class Placed:
     """
 
     text: str
-    x: float
-    y: float
-    size: float
+    x: int
+    y: int
+    size: int
     ends: tuple[float, ...]
 
 
@@ -234,15 +237,13 @@ def default_font(size: float) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """How a receipt is drawn. Lengths are pixels at scale 1.
+    """How a receipt is drawn. Lengths are pixels.
 
     Attributes:
         font: returns a font of pillow of a size.
         size: of the font; it becomes smaller if a line would not fit.
         top: the middle of the first line.
-        pitch: from line to line.
         is_centred: whether single texts are in the middle.
-        scale: of the picture.
         paper: grey of the paper, 0 to 255.
         ink: grey of the ink.
         noise: standard deviation of the noise, in grey levels.
@@ -250,11 +251,9 @@ class Style:
     """
 
     font: Callable[[float], Any] = default_font
-    size: float = 12.0
-    top: float = 10.0
-    pitch: float = 17.0
+    size: int = 12
+    top: int = 8
     is_centred: bool = False
-    scale: float = 1.0
     paper: int = 250
     ink: int = 20
     noise: float = 4.0
@@ -262,41 +261,36 @@ class Style:
 
     @classmethod
     def drawn(cls, rng: random.Random, num_lines: int, font: Callable[[float], Any] = default_font) -> Style:
-        """Return a random style for some lines: sizes, places, greys, noise."""
-        pitch = rng.uniform(16.0, min(18.5, 124 / num_lines))
-        paper = rng.randint(200, 255)
+        """Return a random style for some lines, at most eight: sizes, places, greys, noise."""
+        paper, first = rng.randint(200, 255), rng.randint(0, HEIGHT // ROW_HEIGHT - num_lines)
         return cls(
             font=font,
-            size=rng.uniform(10.0, 13.5),
-            top=rng.uniform(8.0, max(HEIGHT - 7.0 - (num_lines - 1) * pitch, 8.5)),
-            pitch=pitch,
+            size=rng.choice(SIZES),
+            top=ROW_HEIGHT * first + ROW_HEIGHT // 2 + rng.randint(-_SHIFT, _SHIFT),
             is_centred=rng.random() < 0.3,
-            scale=rng.choice((1.0, 1.0, 1.0, 1.5, 2.0)),
             paper=paper,
             ink=rng.randint(0, paper - 140),
-            noise=rng.uniform(0.0, 10.0),
+            noise=rng.uniform(0.0, 8.0),
             seed=rng.getrandbits(32),
         )
 
     def place(self, lines: Sequence[Line]) -> list[Placed] | None:
         """Return where the texts stand; None if a line does not fit at a legible size."""
-        font, room = self.font(_REFERENCE), WIDTH - 2 * _MARGIN
-        share = {
-            character: font.getlength(character) / _REFERENCE for line in lines for text in line for character in text
-        }
-        widest = max(
-            sum(self.size * share[one] for text in line for one in text) + 8 * (len(line) - 1) for line in lines
-        )
-        size = self.size * min(1.0, room / widest)
-        if size < _SMALLEST:
+        room = WIDTH - 2 * _MARGIN
+        for size in range(self.size, SMALLEST - 1, -1):
+            length = self.font(size).getlength
+            share = {character: length(character) for line in lines for text in line for character in text}
+            if max(sum(share[one] for text in line for one in text) + 8 * (len(line) - 1) for line in lines) <= room:
+                break
+        else:
             return None
         placed = []
         for index, line in enumerate(lines):
-            baseline = self.top + index * self.pitch + 0.35 * size
+            baseline = self.top + index * ROW_HEIGHT + round(0.35 * size)
             for place, text in enumerate(line):
-                ends = tuple(accumulate(size * share[character] for character in text))
-                left = _MARGIN + (room - ends[-1]) * (1 if place else 0.5 if self.is_centred and len(line) == 1 else 0)
-                placed.append(Placed(text, left, baseline, size, ends))
+                ends = tuple(accumulate(share[character] for character in text))
+                gap = (room - ends[-1]) * (1 if place else 0.5 if self.is_centred and len(line) == 1 else 0)
+                placed.append(Placed(text, _MARGIN + int(gap), baseline, size, ends))
         return placed
 
     def draw(self, lines: Sequence[Line]) -> Any:
@@ -304,7 +298,7 @@ class Style:
         placed = self.place(lines)
         if placed is None:
             raise ValueError(
-                f"expected lines of which each fits on {WIDTH} pixels at a size of {_SMALLEST:g}, got {lines!r}"
+                f"expected lines of which each fits on {WIDTH} pixels at a size of {SMALLEST}, got {lines!r}"
             )
         return self.draw_placed(placed)
 
@@ -313,12 +307,11 @@ class Style:
         import numpy as np
         from PIL import Image, ImageDraw
 
-        image = Image.new("L", (round(WIDTH * self.scale), round(HEIGHT * self.scale)), self.paper)
+        image = Image.new("L", (WIDTH, HEIGHT), self.paper)
         draw = ImageDraw.Draw(image)
-        font = self.font(round(placed[0].size * self.scale * 4) / 4)
         for one in placed:
-            draw.text((one.x * self.scale, one.y * self.scale), one.text, fill=self.ink, font=font, anchor="ls")
-        grain = np.random.default_rng(self.seed).standard_normal((image.height, image.width), np.float32)
+            draw.text((one.x, one.y), one.text, fill=self.ink, font=self.font(one.size), anchor="ls")
+        grain = np.random.default_rng(self.seed).standard_normal((HEIGHT, WIDTH), np.float32)
         grain = np.asarray(image) + np.float32(self.noise) * grain
         return Image.fromarray(np.clip(grain, 0, 255).astype(np.uint8)).convert("RGB")
 

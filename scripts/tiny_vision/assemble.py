@@ -1,5 +1,6 @@
 """The bundled vision model before training: a tokenizer of bytes, a LLaVA of a small ViT and the bundled Llama, and its processor."""
 
+from copy import deepcopy
 from importlib.resources import as_file, files
 from pathlib import Path
 
@@ -81,12 +82,10 @@ def new_network(tokenizer: Tokenizer) -> LlavaForConditionalGeneration:
     return network
 
 
-def save(network: LlavaForConditionalGeneration, tokenizer: Tokenizer, folder: Path, half: bool = False) -> None:
-    """Write a folder that `models.transformers` opens; `half` writes the weights in float16."""
+def save(network: LlavaForConditionalGeneration, tokenizer: Tokenizer, folder: Path, dtype: torch.dtype) -> None:
+    """Write a folder that `models.transformers` opens, with weights of a float type."""
     folder.mkdir(parents=True, exist_ok=True)
-    if half:
-        network = type(network)(network.config).half()
-    network.save_pretrained(folder)
+    deepcopy(network).to(dtype).save_pretrained(folder)
     new_processor(tokenizer).save_pretrained(folder)
 
 

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 from PIL import Image
 
-from outlines_cont.cli.receipts import HEIGHT, MAX_LINES, WIDTH, Placed, Receipt, ReceiptWriter, Style
+from outlines_cont.cli.receipts import HEIGHT, MAX_LINES, ROW_HEIGHT, WIDTH, Placed, Receipt, ReceiptWriter, Style
 from scripts.tiny_vision.fonts import Fonts
 
-PATCH_HEIGHT, PATCH_WIDTH = 16, 8
+PATCH_HEIGHT, PATCH_WIDTH = ROW_HEIGHT, 8
 ROWS, COLUMNS = HEIGHT // PATCH_HEIGHT, WIDTH // PATCH_WIDTH
 NUM_SLOTS = 3
 """Characters of a patch that are told apart."""

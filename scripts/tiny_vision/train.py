@@ -272,7 +272,7 @@ def optimizers_of(modules: list[nn.Module], lr: float) -> list[torch.optim.Optim
     matrices = [p for p in parameters if p.dim() == 2 and id(p) not in embedded]
     others = [p for p in parameters if p.dim() != 2 or id(p) in embedded]
     return [
-        Muon(matrices, 3 * lr),
+        Muon(matrices, 1.5 * lr),
         torch.optim.AdamW(others, lr=lr, betas=(0.9, 0.98), weight_decay=0.0),
     ]
 
@@ -303,28 +303,24 @@ class Run:
         source = DocumentSource(ReceiptWords(True), Fonts(self.args.fonts, fonts, with_default), random.Random("look"))
         return [batch_of([source.draw(self.has_pictures) for _ in range(16)], self.tokenizer) for _ in range(4)]
 
-    def _load(self, folder: Path) -> None:
-        found = torch.load(folder / "stage.pt", weights_only=True)
-        for name, module in self._modules().items():
-            if name in found:
-                module.load_state_dict(found[name])
-
     def _modules(self) -> dict[str, nn.Module]:
+        """Return the parts that the stage trains and saves, by name."""
         model = self.network.model
-        parts: dict[str, tuple[str, ...]] = {
-            "reader": ("language", "slots"),
-            "tower": ("tower", "heads"),
-            "joint": ("language", "slots", "tower", "heads", "projector"),
-        }
+        reader = {"language": model.language_model, "slots": self.slots}
+        tower = {"tower": model.vision_tower, "heads": self.heads, "projector": model.multi_modal_projector}
+        return reader if self.args.stage == "reader" else tower if self.args.stage == "tower" else reader | tower
+
+    def _load(self, folder: Path) -> None:
+        model = self.network.model
         known = {
             "language": model.language_model,
             "slots": self.slots,
             "tower": model.vision_tower,
             "heads": self.heads,
-            "projector": model.multi_modal_projector,
         }
-        stage = self.args.stage
-        return known if stage == "joint" else {name: known[name] for name in parts[stage]}
+        known |= {"projector": model.multi_modal_projector}
+        for name, weights in torch.load(folder / "stage.pt", weights_only=True).items():
+            known[name].load_state_dict(weights)
 
     def save(self) -> None:
         """Write a checkpoint, and after the last stage a model folder."""
@@ -333,7 +329,7 @@ class Run:
             {name: module.state_dict() for name, module in self._modules().items()}, self.args.output / "stage.pt"
         )
         if self.args.stage == "joint":
-            save(self.mean, self.tokenizer, self.args.output / "model")
+            save(self.mean, self.tokenizer, self.args.output / "model", torch.float16)
 
     def loss(self, batch: Batch) -> Tensor:
         """Return the loss of a batch."""
@@ -345,12 +341,14 @@ class Run:
             return text_loss(text_logits(self.network, batch, features), batch)
         hidden = tower_output(self.network, batch.pixels)
         loss = tower_loss(self.heads(hidden), batch.slots)
-        if stage == "tower":
+        if self.args.reader is None and stage == "tower":
             return loss
         features = self.network.model.multi_modal_projector(hidden)
         wanted = self.slots(batch.slots).detach()
-        distance = functional.mse_loss(features, wanted) / wanted.var()
-        return text_loss(text_logits(self.network, batch, features), batch) + self.args.auxiliary * (loss + distance)
+        loss = loss + functional.mse_loss(features, wanted) / wanted.var()
+        if stage == "tower":
+            return loss
+        return text_loss(text_logits(self.network, batch, features), batch) + self.args.auxiliary * loss
 
     @torch.inference_mode()
     def look(self) -> dict[str, Any]:

@@ -68,7 +68,7 @@ def test_questions_forks_and_slices_behind_a_picture_see_it_once(model: HuggingF
     assert meter.images == 1
     assert answers.values[0][0] == answers.values[0][1] == ask_total(seen + "\nTotal: ").value
     again = ask_day(behind.detach_cache() + "\nDate: ")
-    assert (again.value, again.token_ids) == (day.value, day.token_ids)
+    assert (again.value, str(again)) == (day.value, str(day))
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -89,7 +89,7 @@ def test_a_receipt_tells_its_record_and_is_drawn_the_same_again(seed: int) -> No
             continue
         assert all(one.x >= 0 and one.x + one.ends[-1] <= WIDTH and 0 < one.y < HEIGHT for one in placed)
         image = style.draw(receipt.lines)
-        assert image.size == (round(WIDTH * style.scale), round(HEIGHT * style.scale))
+        assert image.size == (WIDTH, HEIGHT)
         assert image.tobytes() == style.draw_placed(placed).tobytes()
 
 
