@@ -29,7 +29,7 @@ HELD_OUT = (
     "Caladea-Regular",
     "URWBookman-Light",
 )
-DEFAULT_SHARE = 0.3
+DEFAULT_SHARE = 0.5
 """Share of pictures in pillow's font, which the demo has."""
 
 

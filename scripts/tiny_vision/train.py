@@ -259,22 +259,14 @@ def orthogonal(matrices: Tensor) -> Tensor:
     return found.mT if is_tall else found
 
 
-def optimizers_of(modules: list[nn.Module], lr: float) -> list[torch.optim.Optimizer]:
-    """Return Muon for the matrices of the layers, and AdamW for embeddings and the rest."""
-    embedded = {
-        id(p)
-        for module in modules
-        for part in module.modules()
-        if isinstance(part, nn.Embedding)
-        for p in part.parameters()
-    }
-    parameters = [p for module in modules for p in module.parameters() if p.requires_grad]
-    matrices = [p for p in parameters if p.dim() == 2 and id(p) not in embedded]
-    others = [p for p in parameters if p.dim() != 2 or id(p) in embedded]
-    return [
-        Muon(matrices, 1.5 * lr),
-        torch.optim.AdamW(others, lr=lr, betas=(0.9, 0.98), weight_decay=0.0),
-    ]
+def optimizers_of(modules: dict[str, nn.Module], lr: float) -> list[torch.optim.Optimizer]:
+    """Return Muon for the matrices of the tower, which begins at random weights, and AdamW for the rest."""
+    parameters = {name: list(module.parameters()) for name, module in modules.items()}
+    matrices = [p for name in ("tower", "projector") for p in parameters.get(name, []) if p.dim() == 2]
+    chosen = {id(p) for p in matrices}
+    others = [p for part in parameters.values() for p in part if id(p) not in chosen]
+    adam = torch.optim.AdamW(others, lr=lr, betas=(0.9, 0.98), weight_decay=0.0)
+    return [Muon(matrices, 1.5 * lr), adam] if matrices else [adam]
 
 
 class Run:
@@ -301,7 +293,7 @@ class Run:
 
     def _held_out(self, fonts: tuple[str, ...], with_default: bool) -> list[Batch]:
         source = DocumentSource(ReceiptWords(True), Fonts(self.args.fonts, fonts, with_default), random.Random("look"))
-        return [batch_of([source.draw(self.has_pictures) for _ in range(16)], self.tokenizer) for _ in range(4)]
+        return [batch_of([source.draw(self.has_pictures) for _ in range(16)], self.tokenizer) for _ in range(2)]
 
     def _modules(self) -> dict[str, nn.Module]:
         """Return the parts that the stage trains and saves, by name."""
@@ -383,7 +375,7 @@ class Run:
     def train(self) -> None:
         """Train by the clock; look now and then."""
         args, stage = self.args, self.args.stage
-        modules = [module for name, module in self._modules().items() if stage != "joint" or name != "slots"]
+        modules = {name: module for name, module in self._modules().items() if stage != "joint" or name != "slots"}
         optimizers: list[Any] = optimizers_of(modules, args.lr)
         groups = [group for optimizer in optimizers for group in optimizer.param_groups]
         clock, looked, total, count = Clock(args.minutes, args.warmup), time.monotonic(), 0.0, 0
@@ -411,8 +403,8 @@ class Run:
                 )
                 total, count = 0.0, 0
             if progress >= 1 or time.monotonic() - looked > 60 * args.look:
-                print(json.dumps(self.look()), flush=True)
                 self.save()
+                print(json.dumps(self.look()), flush=True)
                 looked = time.monotonic()
             if progress >= 1:
                 return
