@@ -6,7 +6,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from outlines_cont import SequenceState, continuous, generate, models
 
-LINES = ["Harbour Books", "Sligo", "14.03.2026", "Postcards  24.50", "Total EUR  24.50"]
+LINES = ["Marta Books", "Porto", "14 Mar 2026", "Novel 18.90", "Total EUR 18.90"]
+
 
 def drawn() -> Image.Image:
     """Return a picture with a line of text in each row of 16 pixels."""
