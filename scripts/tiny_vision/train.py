@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional
@@ -41,6 +42,7 @@ BLANK_WEIGHT = 0.2
 """Weight of a slot without a character in the loss of the tower."""
 DENSE_SHARE = 0.8
 """Share of pictures that are full of text in the training of the tower."""
+_CHECKPOINT = "stage.safetensors"
 _KEY = re.compile(r'"(\w+)":')
 _VALUE = re.compile(r'":\[?\{?"?')
 
@@ -311,15 +313,23 @@ class Run:
             "heads": self.heads,
         }
         known |= {"projector": model.multi_modal_projector}
-        for name, weights in torch.load(folder / "stage.pt", weights_only=True).items():
-            known[name].load_state_dict(weights)
+        found = load_file(folder / _CHECKPOINT)
+        for name, module in known.items():
+            weights = {
+                key.removeprefix(f"{name}."): value for key, value in found.items() if key.startswith(f"{name}.")
+            }
+            if weights:
+                module.load_state_dict(weights)
 
     def save(self) -> None:
         """Write a checkpoint, and after the last stage a model folder."""
         self.args.output.mkdir(parents=True, exist_ok=True)
-        torch.save(
-            {name: module.state_dict() for name, module in self._modules().items()}, self.args.output / "stage.pt"
-        )
+        weights = {
+            f"{name}.{key}": value
+            for name, module in self._modules().items()
+            for key, value in module.state_dict().items()
+        }
+        save_file(weights, self.args.output / _CHECKPOINT)
         if self.args.stage == "joint":
             save(self.mean, self.tokenizer, self.args.output / "model", torch.float16)
 
