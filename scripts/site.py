@@ -24,7 +24,9 @@ GATHERED = [
     "examples/*.py",
     "examples/*.md",
     "outlines_cont/models/tiny/MODEL_CARD.md",
+    "outlines_cont/models/tiny_vision/MODEL_CARD.md",
     "scripts/tiny/README.md",
+    "scripts/tiny_vision/README.md",
 ]
 """What the site has besides README.md, which is its first page."""
 

@@ -66,7 +66,12 @@ def _has_succeeded(options: object) -> bool:
     """Run a command, and return whether no row has failed."""
     match options:
         case DemoOptions():
+            _check_demo(options)
             with demo_output(options.output) as file:  # which is refused before the model is loaded
+                if options.images:
+                    from outlines_cont.cli.demo_images import show_image_demo
+
+                    return show_image_demo(options, file)
                 from outlines_cont.cli.demo import show_demo
 
                 return show_demo(options, file)
@@ -94,6 +99,19 @@ def _has_succeeded(options: object) -> bool:
 
             describe(options)
     return True
+
+
+def _check_demo(options: DemoOptions) -> None:
+    """Raise `SetupError` for options that exclude or need each other."""
+    from outlines_cont.pipelines.outcome import SetupError
+
+    if options.images and options.stream:
+        raise SetupError(
+            "expected --images or --stream, got both. Receipts are read in one batch, and shown when all are read."
+        )
+    if options.report is not None and not options.images:
+        raise SetupError("expected --images with --report: the page has pictures.")
+    check_picture(options.report, "report", ".html", ".htm")
 
 
 @contextmanager

@@ -25,7 +25,7 @@ from outlines_cont.pipelines.outcome import OutputError, SetupError
 FAILED_ROWS, UNUSABLE, INTERRUPTED = 1, 2, 130
 SAMPLER_FORMS = "greedy, multinomial, or multinomial with options such as multinomial(temperature=0.7, top_p=0.9)"
 _LONGEST_ERROR = 600
-_FIELDS_OF_DEMO = {"text", "kind", "record", "due"}
+_FIELDS_OF_DEMO = ({"text", "kind", "record", "due"}, {"receipt", "expected", "record"})
 
 
 @contextmanager
@@ -181,6 +181,6 @@ def _is_of_demo(path: Path) -> bool:
     with path.open("rb") as file:
         first = file.readline()
     try:
-        return not first or json.loads(first).keys() >= _FIELDS_OF_DEMO
+        return not first or any(json.loads(first).keys() >= fields for fields in _FIELDS_OF_DEMO)
     except (ValueError, AttributeError, RecursionError):
         return False

@@ -22,7 +22,7 @@ from outlines_cont.checks import num_cores
 from outlines_cont.cli.console import SAMPLER_FORMS, parse_sampler
 from outlines_cont.cli.options import DType
 from outlines_cont.errors import ModelNotFound
-from outlines_cont.models.hugging_face import HuggingFaceModel, tiny, transformers
+from outlines_cont.models.hugging_face import HuggingFaceModel, tiny, tiny_vision, transformers
 from outlines_cont.pipelines.outcome import SetupError
 from outlines_cont.sampling.params import Sampler
 
@@ -48,15 +48,17 @@ def load_model(
     num_rows: int | None = 1,
     kv_budget_bytes: int | None = None,
     verbose: bool = False,
+    is_of_images: bool = False,
 ) -> HuggingFaceModel:
     """Return a model by hub id or path, or the bundled one for None, and choose the threads for `num_rows` rows at a time.
 
-    With None as `num_rows` the threads stay as they are, since the sums of other models that run depend on them.
+    With None as `num_rows` the threads stay as they are, since the sums of other models that run depend on them. `is_of_images` takes
+    the bundled vision model for None as `name`.
 
     Raises `SetupError` if the model cannot be loaded; with `verbose` the choice of threads is printed, and which forward runs.
     """
     own_options = {"fused": fused, "deterministic": deterministic, "kv_budget_bytes": kv_budget_bytes}
-    model = _loaded(name, device, dtype, **own_options)
+    model = _loaded(name, device, dtype, tiny_vision if is_of_images else tiny, **own_options)
     choice = f"{torch.get_num_threads()}, as before" if num_rows is None else set_threads(model, num_rows)
     if verbose:
         waiting = os.environ.get("OMP_WAIT_POLICY", "as OpenMP does").lower()
@@ -66,13 +68,19 @@ def load_model(
     return model
 
 
-def _loaded(name: str | None, device: str | None, dtype: DType | None, **options: Any) -> HuggingFaceModel:
+def _loaded(
+    name: str | None,
+    device: str | None,
+    dtype: DType | None,
+    bundled: Callable[..., HuggingFaceModel],
+    **options: Any,
+) -> HuggingFaceModel:
     # Its bar for the files of a model would interfere with ours; downloads keep theirs.
     disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         if name is None:
             weights = torch.float32 if dtype is None else getattr(torch, dtype)
-            return tiny(device=device, dtype=weights, **options)
+            return bundled(device=device, dtype=weights, **options)
         return transformers(name, device=device, dtype=dtype, **options)
     except ModelNotFound as error:  # its message has what was tried, and what to do
         raise SetupError(f"the model {name!r} cannot be loaded: {error}") from error

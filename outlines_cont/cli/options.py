@@ -64,11 +64,14 @@ Verbose = Annotated[
 @app.command("demo")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """Read the bundled messages with the bundled model, or another.
+    """Read the bundled messages with the bundled model, or another; or pictures of receipts.
 
     For each message three generators are chained on one state: its kind (choice), the record (JSON of a pydantic model) and
     the due date (regex). The table shows what each step cost: tokens fed to the model, tokens reused from the state, and
     tokens forced by the constraint. Nothing is downloaded.
+
+    With --images twenty receipts are drawn and read into records by the bundled vision model, and compared with what was drawn. It needs
+    the extra `images`.
     """
 
     # fmt: off
@@ -76,6 +79,9 @@ class DemoOptions:
     output: Annotated[Path, Option("--output", "-o", help="Where to write the records, one JSON object per line.")] = Path("records.jsonl")
     stream: Annotated[bool, Option("--stream",
         help="Show each record while it is written: growing on a terminal, otherwise a line for each complete field.")] = False
+    images: Annotated[bool, Option("--images", help="Draw receipts, and read the pictures.")] = False
+    report: Annotated[Path | None, Option(metavar="FILE.html",
+        help="With --images: write a page with the wrong values and their pictures.")] = None
     # fmt: on
 
 

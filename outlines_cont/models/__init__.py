@@ -16,9 +16,18 @@ from outlines_cont.near_names import module_attributes
 if TYPE_CHECKING:
     from outlines_cont.meter import Meter
     from outlines_cont.models.callable_model import CallableModel, from_callable
-    from outlines_cont.models.hugging_face import HuggingFaceModel, from_transformers, tiny, transformers
+    from outlines_cont.models.hugging_face import HuggingFaceModel, from_transformers, tiny, tiny_vision, transformers
 
-__all__ = ["CallableModel", "HuggingFaceModel", "Meter", "from_callable", "from_transformers", "tiny", "transformers"]
+__all__ = [
+    "CallableModel",
+    "HuggingFaceModel",
+    "Meter",
+    "from_callable",
+    "from_transformers",
+    "tiny",
+    "tiny_vision",
+    "transformers",
+]
 
 _HOMES = {
     "CallableModel": "models.callable_model",

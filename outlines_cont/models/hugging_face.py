@@ -65,7 +65,15 @@ from outlines_cont.models.image_probe import NO_IMAGES, ImageFeeder, probe_image
 from outlines_cont.models.image_reader import ImageReader, takes_images
 from outlines_cont.models.invariant import invariant_decoder
 from outlines_cont.models.joined import forward_mark
-from outlines_cont.models.loading import Opening, load, load_bundled, next_number, open_processor, reopened
+from outlines_cont.models.loading import (
+    Opening,
+    load,
+    load_bundled,
+    next_number,
+    open_bundled_processor,
+    open_processor,
+    reopened,
+)
 from outlines_cont.models.step_graphs import StepGraphs
 from outlines_cont.models.text_tower import modules_around, text_tower, unwrapped
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
@@ -560,8 +568,6 @@ def tiny(
     Raises:
         OptionError: there is no such device, `dtype` is no float type, or another argument is not a number of bytes.
     """
-    freeze_modules(checked_bool(freeze, "freeze"))
-    model, tokenizer = load_bundled(device, dtype)
     own: dict[str, Any] = {
         "kv_budget_bytes": kv_budget_bytes,
         "prefix_cache_bytes": prefix_cache_bytes,
@@ -569,9 +575,60 @@ def tiny(
         "deterministic": deterministic,
         "paged": paged,
     }
-    wrapped = from_transformers(model, tokenizer, **own)
-    options = {"device": device, "dtype": dtype, **own, "freeze": freeze}
-    wrapped.opening = Opening.of(wrapped, tiny, options)
+    return _bundled(tiny, device, dtype, freeze, own)
+
+
+@knows_its_options()
+def tiny_vision(
+    *,
+    device: str | torch.device | None = None,
+    dtype: str | torch.dtype = torch.float32,
+    kv_budget_bytes: int | None = None,
+    prefix_cache_bytes: int | None = None,
+    fused: bool = True,
+    deterministic: bool = False,
+    paged: bool = False,
+    freeze: bool = True,
+) -> HuggingFaceModel:
+    """Load the bundled vision model from the package; nothing is downloaded. It is trained to read small pictures of receipts.
+
+    It reads receipts as `outlines-cont demo --images` draws them, in printed fonts, and nothing else: no photographs, no handwriting.
+    How well is in its `MODEL_CARD.md`. Its images need pillow: `pip install 'outlines-cont[images]'`.
+
+    Args:
+        device: where to put the weights; None is the CPU.
+        dtype: the float type of the weights, which are stored in float16.
+        kv_budget_bytes: see `models.from_transformers`.
+        prefix_cache_bytes: see `models.from_transformers`.
+        fused: see `models.from_transformers`.
+        deterministic: see `models.from_transformers`.
+        paged: see `models.from_transformers`.
+        freeze: see `models.transformers`.
+
+    Raises:
+        OptionError: there is no such device, `dtype` is no float type, or another argument is not a number of bytes.
+    """
+    own: dict[str, Any] = {
+        "kv_budget_bytes": kv_budget_bytes,
+        "prefix_cache_bytes": prefix_cache_bytes,
+        "fused": fused,
+        "deterministic": deterministic,
+        "paged": paged,
+    }
+    return _bundled(tiny_vision, device, dtype, freeze, own)
+
+
+def _bundled(
+    function: Callable[..., HuggingFaceModel], device: Any, dtype: Any, freeze: bool, own: dict[str, Any]
+) -> HuggingFaceModel:
+    """Return the bundled model of a public function, whose folder has its name; `own` are options of `from_transformers`."""
+    freeze_modules(checked_bool(freeze, "freeze"))
+    _check_own(**own)
+    name = function.__name__
+    model, tokenizer = load_bundled(name, device, dtype)
+    opener = partial(open_bundled_processor, name) if takes_images(model) else None
+    wrapped = _wrapped(model, tokenizer, opener, **own)
+    wrapped.opening = Opening.of(wrapped, function, {"device": device, "dtype": dtype, **own, "freeze": freeze})
     return wrapped
 
 
@@ -616,6 +673,25 @@ def from_transformers(
             f"expected a transformers model as `model`, got {type(model).__name__}. "
             "To load one by its id or path use `models.transformers(...)`."
         )
+    own: dict[str, Any] = {
+        "kv_budget_bytes": kv_budget_bytes,
+        "prefix_cache_bytes": prefix_cache_bytes,
+        "fused": fused,
+        "deterministic": deterministic,
+        "paged": paged,
+    }
+    _check_own(**own)
+    opener = None
+    if hasattr(tokenizer, "image_processor") and hasattr(tokenizer, "tokenizer"):
+        processor, tokenizer = tokenizer, tokenizer.tokenizer
+        opener = partial(_itself, processor)
+    return _wrapped(model, tokenizer, opener, **own)
+
+
+def _check_own(
+    *, kv_budget_bytes: object, prefix_cache_bytes: object, fused: object, deterministic: object, paged: object
+) -> None:
+    """Raise `OptionError` for values that `from_transformers` does not take."""
     holds = kv_budget_bytes is None or (is_number(kv_budget_bytes) and kv_budget_bytes > 0)
     check("kv_budget_bytes", kv_budget_bytes, holds, "a number of bytes")
     if prefix_cache_bytes is not None and not is_int(prefix_cache_bytes, 0):
@@ -631,20 +707,6 @@ def from_transformers(
             "expected `deterministic` without `fused=False`: the forward of transformers depends on the batch. Leave one of them out.",
             "deterministic",
         )
-    opener = None
-    if hasattr(tokenizer, "image_processor") and hasattr(tokenizer, "tokenizer"):
-        processor, tokenizer = tokenizer, tokenizer.tokenizer
-        opener = partial(_itself, processor)
-    return _wrapped(
-        model,
-        tokenizer,
-        opener,
-        kv_budget_bytes=kv_budget_bytes,
-        prefix_cache_bytes=prefix_cache_bytes,
-        fused=fused,
-        deterministic=deterministic,
-        paged=paged,
-    )
 
 
 def _wrapped(model: Any, tokenizer: Any, opener: Callable[[], Any] | None, **own: Any) -> HuggingFaceModel:

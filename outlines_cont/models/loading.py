@@ -159,20 +159,29 @@ def load(id_or_path: str | PathLike[str], device: Any, dtype: Any, options: Mapp
         ) from error
 
 
-def load_bundled(device: Any, dtype: Any) -> tuple[Any, Any]:
-    """Return the bundled network, on the CPU where `device` is None, and its tokenizer; no progress bar is shown."""
+def load_bundled(name: str, device: Any, dtype: Any) -> tuple[Any, Any]:
+    """Return a bundled network, on the CPU where `device` is None, and its tokenizer; no progress bar is shown.
+
+    `name` is that of its folder in this package.
+    """
     _check_device(device)
     dtype = float_type(dtype)
     with ExitStack() as stack:
         if logging.is_progress_bar_enabled():
             logging.disable_progress_bar()  # type: ignore[no-untyped-call]
             stack.callback(logging.enable_progress_bar)
-        folder = stack.enter_context(as_file(files("outlines_cont.models") / "tiny"))
-        network: Any = AutoModelForCausalLM.from_pretrained(
+        folder = stack.enter_context(as_file(files("outlines_cont.models") / name))
+        network: Any = _auto_class(folder, {}).from_pretrained(
             folder, dtype=dtype, local_files_only=True, trust_remote_code=False
         )
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
     return network if device is None else network.to(device), tokenizer
+
+
+def open_bundled_processor(name: str) -> Any:
+    """Return the processor of images and texts of a bundled network."""
+    with as_file(files("outlines_cont.models") / name) as folder:
+        return open_processor(folder, {"local_files_only": True})
 
 
 def _load_network(id_or_path: str | PathLike[str], dtype: Any, options: Mapping[str, Any]) -> Any:

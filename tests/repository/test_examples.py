@@ -42,11 +42,13 @@ def test_the_chain_prints_three_results_and_what_they_cost(capsys: pytest.Captur
 
 
 def test_an_image_is_seen_once_and_again_where_its_keys_and_values_are_gone(capsys: pytest.CaptureFixture[str]) -> None:
-    seen, asked, again = run("see.py", capsys)
+    seen, asked, *answers, again = run("see.py", capsys)
 
-    assert seen == "seen: 1 image, 47 tokens"
+    assert seen == "seen: 1 image, 180 tokens"
+    assert [line.partition(": ")[0] for line in answers] == ["Shop", "Place", "Date", "Total"]
+    assert answers[3] == "Total: 18.90"
     assert re.fullmatch(r"asked: 4 questions, 0 images, \d+ tokens", asked)
-    assert again == "without keys and values: 1 image, 47 tokens"
+    assert again == "without keys and values: 1 image, 180 tokens"
 
 
 def test_own_texts_become_own_records(capsys: pytest.CaptureFixture[str]) -> None:
