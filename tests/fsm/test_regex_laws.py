@@ -33,10 +33,29 @@ from fsm.terms.characters import (
     union,
     utf8,
 )
+from fsm.terms.derivative import Derivatives
 from tests.examples import examples
 from tests.strategies import Sample, ecma_patterns, python_patterns, texts_near
 
 SCALARS = [c for c in map(chr, range(MAX_CODE_POINT + 1)) if not 0xD800 <= ord(c) <= 0xDFFF]
+
+
+_BODIES, _TAILS = st.sampled_from(["a", "ab", "[ab]", "b?a"]), st.sampled_from(["", "b", "c", "a?c", "ba"])
+_LOOPS = st.builds(
+    lambda body, lo, more, tail: f"(?:{body}){{{lo},{lo + more}}}{tail}", _BODIES, st.integers(0, 1), st.integers(0, 3), _TAILS
+)
+_SHORT_TEXTS = ["".join(characters) for length in range(5) for characters in product("abc", repeat=length)]
+
+
+@given(st.lists(_LOOPS, min_size=3, max_size=4))
+@example(["a{0,3}b", "a{0,2}c", "ba"])
+@settings(max_examples=examples(40), deadline=None)
+def test_a_union_of_loops_with_one_body_accepts_what_fullmatch_accepts(parts: list[str]) -> None:
+    expected, node = re.compile("|".join(parts)), regex("|".join(parts)).node
+    automaton, texts = Automaton(node), [text for text in _SHORT_TEXTS if expected.fullmatch(text)]
+    assert texts == [text for text in _SHORT_TEXTS if automaton.accepts(text.encode())]
+    first = Derivatives().first_bytes(node)
+    assert {text[0] for text in texts if text} <= {byte for byte in "abc" if first >> ord(byte) & 1}
 
 
 @given(python_patterns(), st.data())
