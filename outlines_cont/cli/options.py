@@ -13,9 +13,8 @@ from typer import Argument, Option
 
 from outlines_cont.checks import DEFAULT_MAX_TOKENS, MAX_SAMPLES
 from outlines_cont.cli.model_names import models_by_name
-from outlines_cont.pipelines.abstaining import Confidence
 from outlines_cont.pipelines.image_files import is_image_file
-from outlines_cont.pipelines.outcome import InputFormat
+from outlines_cont.pipelines.outcome import Confidence, InputFormat
 
 app = typer.Typer(
     add_completion=False,
@@ -64,7 +63,9 @@ Verbose = Annotated[
 @app.command("demo")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoOptions:
-    """Read the bundled messages with the bundled model, or another; or pictures of receipts.
+    """Read bundled messages, or pictures of receipts, into records.
+
+    The messages are read by the bundled model, or by another.
 
     For each message three generators are chained on one state: its kind (choice), the record (JSON of a pydantic model) and
     the due date (regex). The table shows what each step cost: tokens fed to the model, tokens reused from the state, and
@@ -90,7 +91,7 @@ class DemoOptions:
 )
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtractOptions:
-    """Extract a record from every message of INPUT, or from every image.
+    """Extract a record from every message of INPUT, or every image.
 
     One JSON object per row is written, in the order of the input: the fields of the row but the text, `_line` and `_digest` (the
     line of INPUT, and a digest of it and of the options, by which --resume recognises it), and `record`, which conforms to the

@@ -11,18 +11,15 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from outlines_cont.checks import check, check_one_of, is_number
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.pipelines.calibration import Calibration, value_logprobs
-from outlines_cont.pipelines.outcome import Outcome, Withheld
+from outlines_cont.pipelines.outcome import Confidence, Outcome, Withheld
 
 if TYPE_CHECKING:
     from outlines_cont.state.row import StateRow
-
-Confidence = Literal["agreement", "cheap"]
-"""What the confidence of values is made from: samples that agree, or the tokens of the record."""
 
 DEFAULT_SAMPLES = 5
 """The samples of each row, if values may be withheld by agreement, and no number is given."""

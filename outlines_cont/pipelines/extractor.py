@@ -41,12 +41,12 @@ from outlines_cont.generation.tasks.window import Room, Window
 from outlines_cont.generation.thinking import Thinking
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.near_names import NearNames
-from outlines_cont.pipelines.abstaining import DEFAULT_SAMPLES, Abstaining, Confidence
+from outlines_cont.pipelines.abstaining import DEFAULT_SAMPLES, Abstaining
 from outlines_cont.pipelines.calibration import Calibration, agreement, value_logprobs
 from outlines_cont.pipelines.columns import RecordColumns, extracted, shape_of
 from outlines_cont.pipelines.extraction import Extraction, Tally
 from outlines_cont.pipelines.image_files import ImageFiles
-from outlines_cont.pipelines.outcome import Failure, InputFormat, Outcome, ShowValue, Usage
+from outlines_cont.pipelines.outcome import Confidence, Failure, InputFormat, Outcome, ShowValue, Usage
 from outlines_cont.pipelines.prompt_template import MakePrompt, PromptTemplate
 from outlines_cont.pipelines.ray_workers import WorkerOptions
 from outlines_cont.pipelines.reading import RowSource

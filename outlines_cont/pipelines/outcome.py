@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from datetime import date, time
 from decimal import Decimal
 from enum import StrEnum
-from typing import Any, Protocol, Self
+from typing import Any, Literal, Protocol, Self
 
 from outlines_cont.errors import OutlinesContError
 from outlines_cont.near_names import did_you_mean
@@ -55,6 +55,10 @@ def listed(names: Iterable[object]) -> str:
 
 OUTPUT_FIELDS = ("_line", "_digest", "_details", "record", "error")
 """The fields that the output adds; a row may not have them."""
+
+
+Confidence = Literal["agreement", "cheap"]
+"""What the confidence of values is made from: samples that agree, or the tokens of the record."""
 
 
 class InputFormat(StrEnum):
