@@ -79,6 +79,9 @@ def pytest_sessionfinish() -> None:
 @pytest.fixture(scope="module", autouse=True)
 def _leaves_definitions() -> Iterator[None]:
     """Fail at the end of a file that has replaced a function of ours and not put it back, or whose own fixtures leave settings changed."""
+    if not leftovers.IS_ON:
+        yield
+        return
     leftovers.watch()
     before = leftovers.definitions() | leftovers.settings()
     yield
@@ -89,6 +92,9 @@ def _leaves_definitions() -> Iterator[None]:
 @pytest.fixture(autouse=True)
 def _leaves_settings(_leaves_definitions: None) -> Iterator[None]:
     """Fail a test that leaves the process, torch or a model that it shares with other tests otherwise than it was."""
+    if not leftovers.IS_ON:
+        yield
+        return
     leftovers.watch()
     before = leftovers.settings()
     yield

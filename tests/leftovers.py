@@ -4,6 +4,8 @@
 tokenizer that was open before the test. `definitions` are the attributes of our modules and classes, and of open models, by identity, so
 that a function that is replaced and not put back is found. pytest itself restores the filters of warnings, and random numbers may be
 drawn: no test depends on those of the process. Nothing here imports torch or a package of ours: what is not imported cannot be changed.
+
+It is on with `TEST_LEFTOVERS=1 pytest`: packages that are imported late may change the process themselves, which is no fault of a test.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from types import ModuleType
 from typing import Any
 from weakref import ReferenceType, ref
 
+IS_ON = os.environ.get("TEST_LEFTOVERS") == "1"
+"""Whether tests are watched."""
 _OURS = ("fsm", "outlines_cont")
 _WATCHED = {"outlines_cont.engine.prefill": "EngineModel", "outlines_cont.models.tokenizer.tokenizer": "Tokenizer"}
 """The classes of which each object is noted, by module."""
