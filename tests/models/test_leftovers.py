@@ -20,7 +20,6 @@ from tests import leftovers
 from tests.chat_models import chat_model
 from tests.fakes import fresh_model, random_model
 
-
 pytestmark = pytest.mark.skipif(not leftovers.IS_ON, reason="what tests leave changed is watched with TEST_LEFTOVERS=1")
 
 
