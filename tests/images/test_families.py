@@ -16,6 +16,7 @@ _EXACT = 1e-4
 @pytest.mark.parametrize("family", FAMILIES)
 def test_what_follows_an_image_is_exact_however_it_is_kept(family: str) -> None:
     model = image_model(family)
+    model.prefix_cache.clear()  # of what other tests have seen
     assert model.capabilities.images, model.capabilities.images.why
     assert model.capabilities.fused, model.capabilities.fused.why  # texts, and what is behind an image
     write = continuous(generate.regex(model, "[a-z]{3} [0-9]{2}", force=False, sampler=samplers.multinomial()))

@@ -178,7 +178,9 @@ def test_a_test_fails_also_where_the_error_is_caught_and_where_it_leaves_somethi
     command = [
         sys.executable, "-m", "pytest", "-q", "-p", "tests.conftest", "-p", "no:cacheprovider", "-c", os.devnull, str(tmp_path),
     ]  # fmt: skip
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment | {"PYTHONPATH": str(ROOT)}, timeout=120)
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, env=environment | {"PYTHONPATH": str(ROOT), "TEST_LEFTOVERS": "1"}, timeout=120
+    )
     assert "3 passed, 2 errors" in done.stdout, done.stdout + done.stderr
     assert "loopback address alone, got ['203.0.113.1']" in done.stdout
     assert "os.environ LEFT: nothing is now 'x'" in done.stdout

@@ -524,8 +524,8 @@ def test_key_size_and_room_are_checked() -> None:
             assert next(chunks)
             refused = served.post(_PATH, SAID)
             assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
-        served.wait_until(lambda: served.num_running == 0)
-        assert served.post(_PATH, SAID | {"max_tokens": 2}).status_code == 200
+        # Its place is free a moment after its row has left.
+        served.wait_until(lambda: served.post(_PATH, SAID | {"max_tokens": 2}).status_code == 200)
 
 
 @pytest.mark.parametrize(
