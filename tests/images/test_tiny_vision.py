@@ -59,6 +59,7 @@ def test_what_it_reads_depends_on_the_picture(model: HuggingFaceModel) -> None:
 def test_questions_forks_and_slices_behind_a_picture_see_it_once(model: HuggingFaceModel) -> None:
     ((_, picture),) = demo_receipts(3, 1)
     ask_total, ask_day = continuous(generate.regex(model, AMOUNT)), continuous(generate.regex(model, DAY))
+    model.prefix_cache.clear()  # of what other tests have seen
     with model.meter() as meter:
         seen = model.see("Read this receipt: <image>", images=[picture])
         record = continuous(generate.json(model, Receipt, whitespace="none"))(seen + "\nRecord: ", max_tokens=200)
