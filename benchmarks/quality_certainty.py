@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,7 +42,7 @@ def measured(model: Any, row: StateRow) -> dict[str, dict[str, float]]:
 
     Cost: one forward of the row for the entropies, which no state keeps.
     """
-    from outlines_cont.events.json_paths import byte_ranges
+    from outlines_cont.pipelines.calibration import value_tokens
 
     if row.piece is None:
         return {}
@@ -52,10 +50,9 @@ def measured(model: Any, row: StateRow) -> dict[str, dict[str, float]]:
     parts = [model.tokenizer.text_bytes([token_id]) for token_id in row.token_ids[start:]]
     if _read(b"".join(parts).decode(errors="replace")) is None:
         return {}
-    ends, logprobs, entropies = list(accumulate(map(len, parts))), row.sampling_logprobs[start:], _entropies(model, row)
+    logprobs, entropies = row.sampling_logprobs[start:], _entropies(model, row)
     found: dict[str, dict[str, float]] = {name: {} for name in WAYS[1:]}
-    for path, (first, last) in byte_ranges(b"".join(parts)).items():
-        span = slice(bisect_right(ends, first), min(bisect_left(ends, last) + 1, len(parts)))
+    for path, span in value_tokens(parts).items():
         found["least probability"][path] = math.exp(min(logprobs[span], default=0.0))
         found["probability"][path] = math.exp(sum(logprobs[span]))
         found["entropy"][path] = math.exp(-max(entropies[span], default=0.0))

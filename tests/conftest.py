@@ -76,12 +76,9 @@ def pytest_sessionfinish() -> None:
     gc.unfreeze()
 
 
-@pytest.fixture(scope="module", autouse=True)
+@pytest.fixture(scope="module", autouse=leftovers.IS_ON)
 def _leaves_definitions() -> Iterator[None]:
     """Fail at the end of a file that has replaced a function of ours and not put it back, or whose own fixtures leave settings changed."""
-    if not leftovers.IS_ON:
-        yield
-        return
     leftovers.watch()
     before = leftovers.definitions() | leftovers.settings()
     yield
@@ -89,12 +86,9 @@ def _leaves_definitions() -> Iterator[None]:
     _told.clear()
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=leftovers.IS_ON)
 def _leaves_settings(_leaves_definitions: None) -> Iterator[None]:
     """Fail a test that leaves the process, torch or a model that it shares with other tests otherwise than it was."""
-    if not leftovers.IS_ON:
-        yield
-        return
     leftovers.watch()
     before = leftovers.settings()
     yield

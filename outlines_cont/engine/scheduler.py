@@ -256,9 +256,8 @@ class Scheduler:
         running = self.num_running
         if row.job.is_urgent:  # else rows that fill all the room would wait for it forever
             running = sum(other.status is not RowStatus.CALLING for other in self.rows)
-            has_room = (
-                self.room is None or self.num_running + num_new < self.room
-            )  # of keys and values, which all rows hold
+            # Of keys and values, which rows that wait hold, too.
+            has_room = self.room is None or self.num_running + num_new < self.room
             return (has_room and running + num_new < self._limit) or (is_first and not running)
         return running + num_new < self._limit or (is_first and not self.batches)
 
@@ -340,9 +339,8 @@ class Scheduler:
 
     def _put_back(self, batch: RunningBatch, rows: list[Row]) -> None:
         waiting = [*batch.split(rows).rows, *self.waiting]
-        self.waiting = deque(
-            sorted(waiting, key=lambda row: not row.job.is_urgent)
-        )  # those that others wait for come first
+        # Those that others wait for come first.
+        self.waiting = deque(sorted(waiting, key=lambda row: not row.job.is_urgent))
         self.room = max(self.num_running, 1)
 
     # -- rows that leave -----------------------------------------------------------------------------------------------

@@ -425,7 +425,7 @@ class HuggingFaceModel(EngineModel):
     ) -> torch.Tensor:
         assert self._fused is not None
         run = self._fused if self._graphs is None else self._graphs
-        with self._in_own_type():
+        with self._in_own_type(input_ids.device.type):
             return run(input_ids, attention_mask, position_ids, cache.tails, columns)
 
     def _plain_forward(
@@ -450,13 +450,15 @@ class HuggingFaceModel(EngineModel):
         if is_ours and attention_mask is None and (width := input_ids.shape[1]) > 1 and cache.tails.num_columns:
             mask = causal_mask(width, cache.tails.length + width, self.dtype, input_ids.device)
             options |= {"attention_mask": mask} if "attention_mask" in self._takes else {}
-        with prefix_attention_of(self.hugging_face.config) if is_ours else _no_context, self._in_own_type():
+        with (
+            prefix_attention_of(self.hugging_face.config) if is_ours else _no_context,
+            self._in_own_type(input_ids.device.type),
+        ):
             logits: torch.Tensor = self.hugging_face(input_ids=input_ids, use_cache=True, **options).logits
         return logits if "logits_to_keep" in self._takes else logits[:, list(columns)]
 
-    def _in_own_type(self) -> AbstractContextManager[object]:
-        """Return a context without autocast: keys and values of several float types would not fit together."""
-        kind = self.device.type
+    def _in_own_type(self, kind: str) -> AbstractContextManager[object]:
+        """Return a context without autocast on a kind of device: keys and values of several float types would not fit together."""
         if not torch.is_autocast_enabled(kind):
             return _no_context
         warnings.warn(

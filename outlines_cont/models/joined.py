@@ -113,8 +113,8 @@ def forward_mark(network: nn.Module) -> list[Any]:
                 if tensor is not None:
                     marks.append((id(tensor), tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version))
         own = vars(module)
-        if module._forward_hooks or module._forward_pre_hooks or own["training"] or "forward" in own:
-            marks.append((*module._forward_hooks, *module._forward_pre_hooks, own["training"], own.get("forward")))
+        if module._forward_hooks or module._forward_pre_hooks or module.training or "forward" in own:
+            marks.append((*module._forward_hooks, *module._forward_pre_hooks, module.training, own.get("forward")))
         if not type(module).__module__.startswith(_KNOWN_HOMES):
             marks.append([(name, _plain(value)) for name, value in own.items() if name[:2] != "__"])
     return marks

@@ -40,13 +40,17 @@ def value_logprobs(row: StateRow, tokenizer: Tokenizer) -> dict[str, float]:
         return {}
     token_ids, logprobs = row.token_ids[row.piece.start :], row.sampling_logprobs[row.piece.start :]
     parts = [tokenizer.text_bytes([token_id]) for token_id in token_ids]
-    ends = list(accumulate(map(len, parts)))
     sums = list(accumulate(logprobs, initial=0.0))
-    found = {}
-    for path, (start, end) in byte_ranges(b"".join(parts)).items():
-        first, last = bisect_right(ends, start), bisect_left(ends, end)
-        found[path] = sums[min(last + 1, len(parts))] - sums[first]
-    return found
+    return {path: sums[span.stop] - sums[span.start] for path, span in value_tokens(parts).items()}
+
+
+def value_tokens(parts: Sequence[bytes]) -> dict[str, slice]:
+    """Return for each value of a record, by its path, the tokens that have a byte of it; `parts` are the bytes of all tokens."""
+    ends = list(accumulate(map(len, parts)))
+    return {
+        path: slice(bisect_right(ends, start), min(bisect_left(ends, end) + 1, len(parts)))
+        for path, (start, end) in byte_ranges(b"".join(parts)).items()
+    }
 
 
 def agreement(record: Any, samples: Sequence[Any]) -> dict[str, float]:

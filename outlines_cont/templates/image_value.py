@@ -91,9 +91,8 @@ class ImageValues:
 
     def __init__(self, model: LanguageModel) -> None:
         self._model = model
-        self._known: dict[
-            int, tuple[object, ReadImage]
-        ] = {}  # by the id of a value, which is kept so that no other gets it
+        # By the id of a value, which is kept so that no other gets it.
+        self._known: dict[int, tuple[object, ReadImage]] = {}
 
     def read(self, source: Any) -> ReadImage:
         """Return an image as the network takes it.
