@@ -515,7 +515,8 @@ def transformers(
     The model is pickled as these arguments but for `token`: another process opens it again, with its own login.
 
     Raises:
-        OptionError: `id_or_path` is neither an id nor the folder of a model, the device does not exist, or `dtype` is no float type.
+        OptionError: `id_or_path` is neither an id nor the folder of a model, the device does not exist, `dtype` is no float type, or
+            another argument is none that `from_transformers` takes.
         UnknownOption: an option is unknown; the message suggests the closest known one.
         ModelNotFound: it is not a folder, and neither the cache nor the hub has a model with that id, or the hub cannot be reached.
         OSError: a folder cannot be read.
@@ -524,8 +525,6 @@ def transformers(
         UnsupportedModel: the model is no decoder, has no cache, or is recurrent in a way that its cache cannot carry exactly.
     """
     freeze_modules(checked_bool(freeze, "freeze"))
-    model, tokenizer = load(id_or_path, device, dtype, kwargs)
-    opener = partial(open_processor, id_or_path, kwargs)
     own: dict[str, Any] = {
         "kv_budget_bytes": kv_budget_bytes,
         "prefix_cache_bytes": prefix_cache_bytes,
@@ -533,6 +532,9 @@ def transformers(
         "deterministic": deterministic,
         "paged": paged,
     }
+    _check_own(**own)
+    model, tokenizer = load(id_or_path, device, dtype, kwargs)
+    opener = partial(open_processor, id_or_path, kwargs)
     wrapped = _wrapped(model, tokenizer, opener, **own)
     # Another process may have another working directory.
     source = str(Path(id_or_path).resolve()) if Path(id_or_path).is_dir() else str(id_or_path)

@@ -173,9 +173,11 @@ REFUSED: list[tuple[Make, str | None, str]] = [
     (lambda: continuous(TINY), None, "expected a generator, such as `generate.text"),  # type: ignore[call-overload]
     (lambda: models.transformers(""), None, "hub id"),
     *((lambda d=d: models.tiny(device=d), None, f"such as 'cpu', 'cuda'.*got {d!r}") for d in ("gpu", "", "cuda:x")),
-    *_with((partial(models.from_transformers, random_network("llama"), FakeTokenizer()),), "kv_budget_bytes",
+    *_with((partial(models.from_transformers, random_network("llama"), FakeTokenizer()),
+            partial(models.transformers, "no/model")), "kv_budget_bytes",
            *((value, "a number of bytes") for value in (0, -1, True))),
-    *_with((models.tiny, partial(models.from_transformers, random_network("llama"), FakeTokenizer())), "prefix_cache_bytes",
+    *_with((models.tiny, models.tiny_vision, partial(models.transformers, "no/model"),
+            partial(models.from_transformers, random_network("llama"), FakeTokenizer())), "prefix_cache_bytes",
            *((value, r"as `prefix_cache_bytes`, got .* 0 turns the reuse of prefixes off") for value in (-1, 2.5, True, "1 GB"))),
     (lambda: setattr(random_model(), "prefix_cache", None), None, r"model\.prefix_cache\.max_bytes = 0"),
     (lambda: setattr(random_model().prefix_cache, "max_bytes", "0"), None, "expected a number of bytes"),
