@@ -455,8 +455,7 @@ class Row(FedSequence):
     @property
     def key_ids(self) -> list[int]:
         """The ids as a key of keys and values: those of images stand for their pixels. Not to be changed."""
-        images = self.images
-        return keyed(images, self.tokens.ids) if images else self.tokens.ids
+        return keyed(self.images, self.tokens.ids) if self.source.images else self.tokens.ids
 
     @property
     def source_cached(self) -> int:
@@ -706,7 +705,7 @@ class Row(FedSequence):
 
         Only the keys and values of the source are restored; the others are fed again. Cost: 1 us, at any length.
         """
-        return partial(self._restore, vars(self).copy(), copy(self.program))
+        return partial(self._restore, vars(self).copy(), self.program and copy(self.program))
 
     def _restore(self, values: dict[str, Any], program: RowProgram | None) -> None:
         num_held = self.feed.held

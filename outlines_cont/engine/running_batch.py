@@ -94,7 +94,8 @@ class RunningBatch:
         if logits is not None:
             return logits
         sequences = self.sequences
-        if any(row.source.images for row in self.rows) and self._feed_image():
+        has_images = any(row.source.images for row in self.rows)
+        if has_images and self._feed_image():
             return None
         pending = self._pending(sequences)
         if not any(pending):
@@ -107,7 +108,7 @@ class RunningBatch:
             pending = self._pending(sequences)
             if not any(pending):  # an image was lost with what was cut, and is next
                 return None
-        self._kv.offsets = _offsets_of(sequences)
+        self._kv.offsets = _offsets_of(sequences) if has_images else None
         width = chunk_width([*map(len, pending)], max_tokens, self._model.device.type)
         chunks = pending if width == 1 == max(map(len, pending)) else [chunk[:width] for chunk in pending]
         wanted = [one.wanted(len(chunk)) for one, chunk in zip(sequences, chunks, strict=True)]
@@ -369,10 +370,8 @@ def _up_to_image(row: Row, chunk: list[int]) -> list[int]:
     return chunk if span is None else chunk[: span.start - row.cached]
 
 
-def _offsets_of(rows: Sequence[object]) -> list[int] | None:
-    """Return by how much the positions of the next tokens of sequences differ from their indices; None if none has an image."""
-    if not any(row.source.images for row in rows if isinstance(row, Row)):
-        return None
+def _offsets_of(rows: Sequence[object]) -> list[int]:
+    """Return by how much the positions of the next tokens of sequences differ from their indices."""
     return [offset(row.images, row.cached) if isinstance(row, Row) else 0 for row in rows]
 
 

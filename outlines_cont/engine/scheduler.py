@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from traceback import clear_frames
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from outlines_cont.checks import check_int
 from outlines_cont.engine.job import Job
@@ -42,8 +42,13 @@ class _Batch(Protocol):
         """Return the keys and values of the rows."""
 
 
-# A row, and its batch; None if it was just admitted.
-_Running = tuple[Row, _Batch | None]
+class _Running(NamedTuple):
+    """A row from which others may take a prefix."""
+
+    row: Row
+    batch: _Batch | None  # None if it was just admitted
+    key_ids: list[int]
+    reach: int  # how many of its tokens are fed, or will be in the next step
 
 
 class Reuse:
@@ -69,15 +74,16 @@ class Reuse:
             return False
         if self._running is None:
             self._cache.refresh()
-        token_ids = tuple(row.key_ids[:most])
+        key_ids = row.key_ids
         others = self._others(self._beginning(row)[:most])
-        now, source, later, leader = self._longest(row, most, others)
+        now, source, later, leader = self._longest(key_ids[:most], row.cached, others)
+        token_ids = tuple(key_ids[:most])
         held = self._cache.num_held(token_ids)
         can_wait = not (row.job.is_joint or row.job.is_controlled)  # a controller relies on running rows
         if leader is not None and can_wait and self._is_worth(row, max(now, held), later):
             self._leaders.add(leader)
             return True
-        others.append((row, None))
+        others.append(_Running(row, None, key_ids, row.length))
         if self._is_worth(row, row.cached, max(now, held)):
             self._begin(row, token_ids, self._share_of(source, now) if source is not None else None, held)
         return False
@@ -113,24 +119,28 @@ class Reuse:
             self._cache.note(len(found) - row.cached)
             row.begin_with(found)
 
-    def _longest(self, row: Row, most: int, others: list[_Running]) -> tuple[int, _Running | None, int, Row | None]:
-        """Return the longest prefix that another row has fed, with that row, and the longest that one will feed, with that one.
+    def _longest(
+        self, token_ids: list[int], cached: int, others: list[_Running]
+    ) -> tuple[int, _Running | None, int, Row | None]:
+        """Return the longest prefix of some tokens that another row has fed, with that row, and the longest that one will feed, with that.
 
-        Both are at least what `row` has, and at most `most` tokens.
+        Both are at least the first `cached`.
         """
-        now = later = row.cached
+        now = later = cached
         source: _Running | None = None
         leader: Row | None = None
-        for other, batch in reversed(others):  # the last first, which share with those before them already
-            reach = other.length if batch is None or other.awaits_forward else other.cached
+        for other in reversed(others):  # the last first, which share with those before them already
+            if now >= len(token_ids):
+                break
             # A longer prefix has the same token at index `now`.
-            if now >= most or reach <= now or other.tokens.ids[now] != row.tokens.ids[now]:
+            if other.reach <= now or other.key_ids[now] != token_ids[now]:
                 continue
-            common = min(num_common(row.key_ids, other.key_ids), most, reach)
-            if min(common, other.cached) > now:
-                now, source = min(common, other.cached), (other, batch)
+            common = min(num_common(token_ids, other.key_ids), other.reach)
+            fed = min(common, other.row.cached)
+            if fed > now:
+                now, source = fed, other
             if common > later:
-                later, leader = common, other
+                later, leader = common, other.row
         return now, source, later, leader
 
     def _others(self, beginning: tuple[int, ...]) -> list[_Running]:
@@ -141,12 +151,14 @@ class Reuse:
                 for other in batch.rows:
                     kv = other.base_kv
                     if other.error is None and (kv is None or kv.num_fresh(self._model.kv_store.epoch) == len(kv)):
-                        self._running.setdefault(self._beginning(other), []).append((other, batch))
+                        reach = other.length if other.awaits_forward else other.cached
+                        one = _Running(other, batch, other.key_ids, reach)
+                        self._running.setdefault(self._beginning(other), []).append(one)
         return self._running.setdefault(beginning, [])
 
     def _share_of(self, source: _Running, count: int) -> RowKV | None:
         """Return the keys and values of the first `count` tokens of a row, or of fewer, shared or copied."""
-        row, batch = source
+        row, batch = source.row, source.batch
         base, held = row.base_kv, row.source_cached
         if base is not None and (batch is None or held >= count):
             return base[:count]

@@ -39,10 +39,6 @@ def plan(row: Row) -> None:
         return
     if row.slow is not None and not _is_computed(row, row.slow):
         return
-    _plan(row)
-
-
-def _plan(row: Row) -> None:
     if row.program is None:
         follow_policies(row)
         return
@@ -118,7 +114,7 @@ def _begin_next(row: Row, following: Next) -> None:
     row.piece = changed(row.piece, thoughts=following.thoughts or ended.thoughts)
     if ended.text.final is not None:  # a stream shows the row
         row.hold()
-    _plan(row)
+    plan(row)
 
 
 def take(row: Row, token_id: int, logprob: float, sampling_logprob: float, top: Top = ()) -> None:
@@ -130,8 +126,9 @@ def take(row: Row, token_id: int, logprob: float, sampling_logprob: float, top: 
         if found is not None and not has_room(row, found):
             row.end("length")  # if the piece is resumed, the same is drawn again
             return
-        stream, is_drafted = row.stream, row.feed.is_drafted
-        if row.is_random:
+        stream, is_drafted, drawing = row.stream, row.feed.is_drafted, row.sample.drawing
+        assert drawing is not None
+        if drawing.needs_random:
             row.stream = stream.after()
         if found is not None and not _leave(row, token_id, found, logprob - sampling_logprob):
             row.stream, row.status = stream, RowStatus.SAMPLING  # the same is drawn again

@@ -94,7 +94,10 @@ class PolicyStates:
     @property
     def held_bytes(self) -> int:
         """How many trailing bytes of the piece may yet be rewound."""
-        return max((policy.held_bytes(state) for policy, state in self.steering), default=0)
+        held = 0
+        for policy, state in zip(self.policies, self._stack[0], strict=True):
+            held = max(held, policy.held_bytes(state))
+        return held
 
     def wishes(self, row: RowView) -> list[str]:
         """Return the text that each policy requires next, for errors; none for policies without a requirement."""
