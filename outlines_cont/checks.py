@@ -2,8 +2,9 @@
 of other functions, else with the closest known name. `names_of`: the arguments that a function takes by name.
 
 Checks of arguments: predicates (`is_int`, `is_number`, `is_model`; a bool is no number), functions that raise `OptionError` (`check`,
-`check_int`, `check_limits` and so on; those of one value return it), and `file_text`, which reads a file in UTF-8 or raises a given
-error. `said_of`: an error that pydantic found in a value from outside, in the same words ("expected a number as `temperature`, got 'hot'").
+`check_int`, `check_limits` and so on; those of one value return it), `plain` and `listed`, which make numbers and arrays of NumPy and
+PyTorch those of Python, and `file_text`, which reads a file in UTF-8 or raises a given error. `said_of`: an error that pydantic found in
+a value from outside, in the same words ("expected a number as `temperature`, got 'hot'").
 
 Limits and defaults that the command line and Python share: `MAX_SAMPLES`, `DEFAULT_MAX_TOKENS`, and `num_cores`, the cores that this
 process may use.
@@ -65,7 +66,9 @@ def knows_its_options(
             unknown = next((name for name in options if name not in known), None)
             if unknown is not None:
                 raise unknown_option(name_of_function, unknown, known, (elsewhere or {}).get(unknown, ""))
-            return function(*args, **options)
+            plain_args: Any = map(plain, args)
+            plain_options: Any = {name: plain(value) for name, value in options.items()}
+            return function(*plain_args, **plain_options)
 
         return call
 
@@ -107,6 +110,7 @@ def check_one_of(option: str, value: T, known: Sequence[str | None], advice: str
 
 
 _LARGEST = 2**1023
+_ARRAY_MODULES = ("numpy", "torch")
 
 
 def is_int(value: object, least: int | None = None, most: int | None = None) -> TypeGuard[int]:
@@ -124,8 +128,22 @@ def index_of(value: object) -> int | None:
         return None
 
 
+def plain(value: Any) -> Any:
+    """Return a scalar of NumPy or PyTorch, such as one of `np.arange` or of a table, as what it is in Python; other values as they are."""
+    if type(value).__module__ in _ARRAY_MODULES and getattr(value, "ndim", None) == 0:
+        return value.item()
+    return value
+
+
+def listed(value: Any) -> Any:
+    """Return an array, or a column of a table, as a list; other values as they are."""
+    convert = getattr(value, "tolist", None) or getattr(value, "to_list", None)  # the other name is that of polars
+    return value if convert is None else convert()
+
+
 def check_int(option: str, value: T, least: int, most: int | None = None, *, is_optional: bool = False) -> T:
-    """Return a value; raise `OptionError` for anything but an int from `least` to `most`, or None if `is_optional`."""
+    """Return a value as an int of Python; raise `OptionError` for anything but one from `least` to `most`, or None if `is_optional`."""
+    value = plain(value)
     holds = is_int(value, least, most) or (is_optional and value is None)
     wanted = f"an int, {least} or more," if most is None else f"an int from {least} to {most:,}"
     return check(option, value, holds, f"{wanted}{' or None' if is_optional else ''}")

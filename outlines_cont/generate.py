@@ -184,8 +184,8 @@ class Generator(PieceMaker):
 
         Args:
             prompt: a text, `Tokens`, a list of token ids, the messages of a conversation, a state, or a list of them.
-            rng: for a sampler that draws: a seed, a `torch.Generator` to draw the seed from, or a list with a seed per
-                prompt. None continues the streams of a state, and takes a seed from the operating system for a prompt.
+            rng: for a sampler that draws: a seed, a generator of PyTorch, NumPy or Python to draw the seed from, or a list with a
+                seed per prompt. None continues the streams of a state, and takes a seed from the operating system for a prompt.
             **options: `max_tokens`, `stop_at` and the others of `PieceOptions`.
 
         Returns:

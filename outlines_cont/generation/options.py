@@ -17,7 +17,16 @@ from typing import Any, Self, TypedDict
 from fsm import FSMError
 from fsm.errors import stacklevel_of_user
 from fsm.tokens.cache import ByteCache
-from outlines_cont.checks import DEFAULT_MAX_TOKENS, check, check_draft, check_int, checked_bool, is_int, unknown_option
+from outlines_cont.checks import (
+    DEFAULT_MAX_TOKENS,
+    check,
+    check_draft,
+    check_int,
+    checked_bool,
+    is_int,
+    plain,
+    unknown_option,
+)
 from outlines_cont.engine.guidance import Guidance
 from outlines_cont.errors import OptionError, ResumeError, UnboundedWarning, UnknownOption
 from outlines_cont.generation.tasks.progress import OnProgress
@@ -151,7 +160,7 @@ class Options:
         unknown = next((name for name in given if name not in _CHECKED), None)
         if unknown is not None:
             raise _unknown(unknown)
-        values = {name: checked(given[name], name) for name, checked in _CHECKED.items() if name in given}
+        values = {name: checked(plain(given[name]), name) for name, checked in _CHECKED.items() if name in given}
         values.setdefault("max_tokens", max(DEFAULT_MAX_TOKENS, values.get("min_tokens", 0)))
         options = cls(**values, given=frozenset(given))
         if not resumes:
@@ -311,7 +320,7 @@ def texts_of(value: Any, option: str) -> tuple[str, ...]:
 
 def _checked_ids(token_ids: Any, option: str) -> tuple[int, ...]:
     is_list = isinstance(token_ids, Iterable) and not isinstance(token_ids, str | bytes)
-    found: tuple[Any, ...] = tuple(token_ids) if is_list else (None,)
+    found: tuple[Any, ...] = tuple(map(plain, token_ids)) if is_list else (None,)
     check(option, token_ids, all(map(is_int, found)), "a list of token ids", "For texts write `stop_at`.")
     return found
 

@@ -18,6 +18,7 @@ from typing import Any
 from outlines_cont.chats.image_parts import expanded, images_of, with_images
 from outlines_cont.chats.message import is_conversation
 from outlines_cont.chats.template import ChatTemplate
+from outlines_cont.checks import listed
 from outlines_cont.engine.guidance import Guidance
 from outlines_cont.errors import (
     ContextLengthError,
@@ -202,7 +203,7 @@ def _items(model: LanguageModel, prompt: Any, thinks: bool) -> list[Given | Sequ
     one = _item(model, prompt, thinks)
     if one is not None:
         return [one]
-    found = prompt.tolist() if hasattr(prompt, "tolist") else prompt
+    found = listed(prompt)
     if isinstance(found, Sequence) and not isinstance(found, str | bytes | bytearray) and found:
         items = [_item(model, item, thinks) for item in found]
         known = [item for item in items if item is not None]
@@ -240,7 +241,7 @@ def _without_padding(prompt: Any) -> Any:
     if not isinstance(prompt, Mapping) or "input_ids" not in prompt:
         return prompt
     given: list[Any] = [prompt.get(name) for name in ("input_ids", "attention_mask")]
-    ids, mask = (values.tolist() if hasattr(values, "tolist") else values for values in given)
+    ids, mask = map(listed, given)
     if not isinstance(ids, list) or not ids or not isinstance(ids[0], list) or mask is None:
         return ids
     return [[i for i, seen in zip(row, kept, strict=True) if seen] for row, kept in zip(ids, mask, strict=True)]

@@ -268,11 +268,11 @@ class Extractor(NearNames):
             named["allow_missing"] = sorted(allow_missing)  # a set has no order, and this is part of the digest
         self._arguments: dict[str, Any] = {**named, **options}
         _check_arguments(model, options)
-        check_int("samples", samples, 0, MAX_SAMPLES)
+        samples = check_int("samples", samples, 0, MAX_SAMPLES)
         self._abstaining = Abstaining.of(confidence, abstain_below, calibration)
         if self._abstaining is not None and self._abstaining.confidence == "agreement":
             samples = samples or DEFAULT_SAMPLES
-        check_int("batch_size", batch_size, 1)
+        batch_size = check_int("batch_size", batch_size, 1)
         check("chat", chat, isinstance(chat, Chat | None), "a conversation, such as `Chat(model)`, or None")
         sampler = _checked_sampler(sampler)
         self.model = model

@@ -9,8 +9,10 @@ Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3". The numbers o
 from __future__ import annotations
 
 import hashlib
+import operator
+import random
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -21,7 +23,7 @@ from outlines_cont.errors import BatchMismatch, OptionError
 if TYPE_CHECKING:
     import torch
 
-Rng: TypeAlias = "int | torch.Generator | Sequence[int] | None"
+Rng: TypeAlias = "int | torch.Generator | np.random.Generator | random.Random | Sequence[int] | None"
 
 # Philox generates four numbers at a time; `advance` counts in fours.
 _BLOCK = 4
@@ -142,17 +144,24 @@ def open_seeds(rng: Rng, batch_size: int) -> list[int]:
     """
     if rng is None:
         return [secrets.randbits(63) for _ in range(batch_size)]
-    if isinstance(rng, int):  # a bool, too, which the check rejects
+    if hasattr(rng, "__index__") and getattr(rng, "ndim", 0) == 0:  # a bool, too, which the check rejects
         return [_checked(rng)] * batch_size
-    if isinstance(rng, Sequence) and not isinstance(rng, str | bytes):
-        if len(rng) != batch_size:
-            raise BatchMismatch(f"expected {batch_size} seeds in `rng`, one per prompt, got {len(rng)}")
-        return [_checked(seed) for seed in rng]
+    if isinstance(rng, Iterable) and not isinstance(rng, str | bytes | Set | Mapping):
+        seeds = [*rng]
+        if len(seeds) != batch_size:
+            raise BatchMismatch(f"expected {batch_size} seeds in `rng`, one per prompt, got {len(seeds)}")
+        return [_checked(seed) for seed in seeds]
+    if isinstance(rng, np.random.Generator):
+        return [int(seed) for seed in rng.integers(2**63 - 1, size=batch_size)]
+    if isinstance(rng, random.Random):
+        return [rng.getrandbits(63) for _ in range(batch_size)]
     import torch
 
     if not isinstance(rng, torch.Generator):
         raise OptionError(
-            f"expected an int, a torch.Generator or a list of ints as `rng`, got {type(rng).__name__}", "rng"
+            f"expected an int, a list of ints, or a generator (`torch.Generator`, `numpy.random.Generator`, `random.Random`) as `rng`, "
+            f"got {type(rng).__name__}",
+            "rng",
         )
     drawn: list[int] = torch.randint(2**63 - 1, (batch_size,), generator=rng, device=rng.device).tolist()
     return drawn
@@ -164,6 +173,10 @@ def common_seed(seeds: Sequence[int]) -> int | tuple[int, ...]:
 
 
 def _checked(seed: object) -> int:
-    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed <= _WORD:
+    try:
+        found = -1 if isinstance(seed, bool) else operator.index(seed)  # type: ignore[arg-type]
+    except TypeError:
+        found = -1
+    if not 0 <= found <= _WORD:
         raise OptionError(f"expected a seed as `rng`, an int from 0 up to 2 ** 64 - 1, got {seed!r}", "rng")
-    return seed
+    return found

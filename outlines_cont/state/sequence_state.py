@@ -29,6 +29,7 @@ from outlines_cont.checks import (
     checked_path,
     index_of,
     is_int,
+    plain,
     write_text_file,
 )
 from outlines_cont.errors import BatchMismatch, ContextLengthError, ModelMismatch, OptionError, SampleMismatch
@@ -188,7 +189,7 @@ class SequenceState(StateViews):
         Raises:
             OptionError: `n` is not an int, 1 or more, or too large.
         """
-        check_int("n", n, 1, max(MAX_SAMPLES // max(self.num_samples, 1), 1))
+        n = check_int("n", n, 1, max(MAX_SAMPLES // max(self.num_samples, 1), 1))
         checked_bool(same, "same")
 
         def forks(row: StateRow) -> list[StateRow]:
@@ -231,8 +232,7 @@ class SequenceState(StateViews):
 
         The one random number of an entry follows from the stream of its first sample, and is not taken from it.
         """
-        count = self.num_samples if n is None else n
-        check_int("n", count, 1, MAX_SAMPLES)
+        count = check_int("n", self.num_samples if n is None else n, 1, MAX_SAMPLES)
         given = checked_weights(log_weights, self.shape[:2])
         groups = tuple(resampled(group, weights, count) for group, weights in zip(self.rows, given, strict=True))
         return replace(self, rows=groups)
@@ -264,7 +264,7 @@ class SequenceState(StateViews):
         Raises:
             OptionError: `n` is not an int from 1 to the number of samples.
         """
-        largest = self.num_samples
+        n, largest = plain(n), self.num_samples
         wanted = f"an int from 1 to {largest}" if largest else "an int, 1 or more,"
         check("n", n, is_int(n, 1, largest or None), wanted)
         self._score()

@@ -19,7 +19,7 @@ from outlines_cont.errors import DeadEnd, InvalidLogits, OptionError
 from outlines_cont.policies.branch import TokenSet, check_mask
 from outlines_cont.sampling.kernels import TokenCounts
 from outlines_cont.sampling.params import Sampler
-from outlines_cont.sampling.random_stream import RandomStream, open_seeds
+from outlines_cont.sampling.random_stream import RandomStream, Rng, open_seeds
 from outlines_cont.streams.stream_state import StreamState
 
 
@@ -63,12 +63,12 @@ def drawn_token(
     return int(drawn.token_ids[0]), logprob
 
 
-def uniform_of(rng: int | torch.Generator | None, num_drawn: int) -> float:
+def uniform_of(rng: Rng, num_drawn: int) -> float:
     """Return a random number in [0, 1).
 
     Args:
-        rng: A seed, for number `num_drawn` of its stream, which is that of the first row of a generator; a generator of torch, which
-            advances; None for a number from the operating system. Anything else is an `OptionError`.
+        rng: A seed, for number `num_drawn` of its stream, which is that of the first row of a generator; a generator of
+            random numbers, which advances; None for a number from the operating system. Anything else is an `OptionError`.
         num_drawn: How many numbers of the seed were drawn before.
     """
     if rng is None:
@@ -76,7 +76,7 @@ def uniform_of(rng: int | torch.Generator | None, num_drawn: int) -> float:
     if isinstance(rng, torch.Generator):
         return float(torch.rand((), generator=rng, dtype=torch.float64, device=rng.device))
     if isinstance(rng, Sequence):
-        raise OptionError(f"expected an int or a torch.Generator as `rng`, got {type(rng).__name__}", "rng")
+        raise OptionError(f"expected an int or a generator as `rng`, got {type(rng).__name__}", "rng")
     (seed,) = open_seeds(rng, 1)
     return RandomStream(seed, drawn=num_drawn).open().peek()
 

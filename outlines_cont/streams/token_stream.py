@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from outlines_cont.policies.branch import TokenSet
     from outlines_cont.sampling.params import Sampler
+    from outlines_cont.sampling.random_stream import Rng
     from outlines_cont.streams.draw import TokenTally
 
 
@@ -97,7 +98,7 @@ class TokenStream(Immutable):
         mask: TokenSet | None = None,
         *,
         uniform: float | None = None,
-        rng: int | torch.Generator | None = None,
+        rng: Rng = None,
     ) -> TokenStream:
         """Return the stream after a token that is drawn from logits, as a generator with this sampler draws it.
 
@@ -110,7 +111,7 @@ class TokenStream(Immutable):
             mask: The tokens that may be drawn; None for all. It is applied before the sampler.
             uniform: The random number to draw with, in [0, 1).
             rng: The source of the number instead: a seed, whose stream is that of `generator(prompt, rng=seed)`; a
-                `torch.Generator`, which is advanced; None for a number that cannot be repeated.
+                generator of PyTorch, NumPy or Python, which is advanced; None for a number that cannot be repeated.
 
         Raises:
             InvalidLogits, DeadEnd: No token can be drawn.

@@ -182,7 +182,7 @@ def test_a_finished_stream_draws_nothing() -> None:
         (torch.zeros(VOCAB_SIZE), {"uniform": float("nan")}, OptionError, "as `uniform`, got nan"),
         (torch.zeros(VOCAB_SIZE), {"uniform": 0.5, "rng": 1}, OptionError, "`uniform` or `rng`, got both"),
         (torch.zeros(VOCAB_SIZE), {"rng": -1}, OptionError, "expected a seed as `rng`"),
-        (torch.zeros(VOCAB_SIZE), {"rng": [1]}, OptionError, "an int or a torch.Generator as `rng`, got list"),
+        (torch.zeros(VOCAB_SIZE), {"rng": [1]}, OptionError, "an int or a generator as `rng`, got list"),
         (torch.zeros(VOCAB_SIZE + 9), {"uniform": 0.9999}, TokenizerError, "expected a token id from 0 to 350"),
     ],
 )

@@ -1,0 +1,95 @@
+"""Numbers of NumPy and PyTorch, as sweeps (`np.arange`) and tables give them, are those of Python; columns are lists of prompts."""
+
+import random
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas
+import polars
+import pytest
+import torch
+
+from outlines_cont import SequenceState, continuous, generate, models, samplers
+from outlines_cont.checks import plain
+from outlines_cont.errors import OptionError
+
+MODEL = models.tiny()
+PROMPT = "Hi, I am Anna, 34 years old."
+DRAWING = generate.text(MODEL, sampler=samplers.multinomial(2))
+
+
+def written(**options: Any) -> SequenceState:
+    given: dict[str, Any] = {"max_tokens": 4, "rng": 7}
+    return continuous(DRAWING)(PROMPT, **(given | options))
+
+
+def sampled(**options: Any) -> SequenceState:
+    return continuous(generate.text(MODEL, sampler=samplers.multinomial(**options)))(PROMPT, max_tokens=3, rng=5)
+
+
+STATE = written()
+# What takes a number, with one that it takes.
+INTS: dict[str, tuple[Callable[[Any], Any], int]] = {
+    "max_tokens": (lambda n: written(max_tokens=n), 3),
+    "min_tokens": (lambda n: written(min_tokens=n), 2),
+    "stop_token_ids": (lambda n: written(stop_token_ids=[n]), 60),
+    "rng": (lambda n: written(rng=n), 3),
+    "seeds": (lambda n: continuous(DRAWING)([PROMPT], max_tokens=3, rng=[n]), 3),
+    "samples": (lambda n: sampled(n=n), 2),
+    "top_k": (lambda n: sampled(top_k=n), 3),
+    "beams": (lambda n: continuous(generate.text(MODEL, sampler=samplers.beam_search(n)))(PROMPT, max_tokens=3), 2),
+    "fork": (lambda n: STATE.fork(n), 2),
+    "best": (lambda n: STATE.best(n), 1),
+    "resample": (lambda n: STATE.resample([0.0, 1.0], n), 3),
+    "slice": (lambda n: STATE[:, :, :n], 5),
+}
+FLOATS: dict[str, Callable[[Any], Any]] = {
+    "temperature": lambda x: sampled(temperature=x),
+    "top_p": lambda x: sampled(top_p=x),
+    "min_p": lambda x: sampled(min_p=x),
+    "repetition_penalty": lambda x: sampled(repetition_penalty=x),
+}
+
+
+@pytest.mark.parametrize("name", INTS)
+@pytest.mark.parametrize("kind", [np.int64, np.uint8, np.array, torch.tensor])
+def test_ints_of_arrays_are_ints(name: str, kind: Callable[[int], Any]) -> None:
+    act, number = INTS[name]
+    assert act(kind(number)) == act(number)
+
+
+@pytest.mark.parametrize("name", FLOATS)
+@pytest.mark.parametrize("kind", [np.float32, np.float16, torch.tensor])
+def test_floats_of_arrays_are_floats(name: str, kind: Callable[[float], Any]) -> None:
+    assert FLOATS[name](kind(0.5)) == FLOATS[name](0.5)
+
+
+@pytest.mark.parametrize("value", [np.bool_(True), np.int64(-1), np.float64(2.0), torch.tensor(True), np.array([3])])
+def test_what_is_no_count_is_refused_as_ever(value: Any) -> None:
+    with pytest.raises(OptionError, match="max_tokens"):
+        written(max_tokens=value)
+
+
+def test_what_is_saved_has_numbers_of_python(tmp_path: Any) -> None:
+    state = written(min_tokens=np.int64(2), rng=np.int64(3))
+    state.save(tmp_path / "s")
+    assert SequenceState.load(tmp_path / "s", MODEL) == state
+    assert all(type(plain(one)) is kind for one, kind in ((np.int8(1), int), (np.float32(1), float), (np.str_("a"), str)))
+
+
+@pytest.mark.parametrize("column", [np.array, pandas.Series, polars.Series, lambda items: pandas.DataFrame({"a": items})["a"]])
+def test_columns_are_lists_of_prompts_and_of_seeds(column: Callable[[list[Any]], Any]) -> None:
+    prompts = [PROMPT, "Hello, it is Ben."]
+    write = continuous(DRAWING)
+    assert write(column(prompts), max_tokens=3, rng=column([4, 5])) == write(prompts, max_tokens=3, rng=[4, 5])
+
+
+@pytest.mark.parametrize("generator", [np.random.default_rng, random.Random, lambda n: torch.Generator().manual_seed(n)])
+def test_a_generator_gives_each_prompt_a_seed_and_advances(generator: Callable[[int], Any]) -> None:
+    first, again = generator(3), generator(3)
+    one, two = (continuous(DRAWING)([PROMPT] * 2, max_tokens=3, rng=first).seed for _ in range(2))
+    assert isinstance(one, tuple)
+    assert isinstance(two, tuple)
+    assert len({*one, *two}) == 4
+    assert continuous(DRAWING)([PROMPT] * 2, max_tokens=3, rng=again).seed == one
