@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import compress
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from transformers import DynamicCache
@@ -64,6 +64,10 @@ class SequenceState(StateViews):
         rows: B tuples of S rows.
         seed: the seed of the random streams: an int, or one per batch entry if they differ. As `rng=` it draws the same again.
     """
+
+    # A sum with an array of NumPy or a column of pandas is a state, too, not an array of texts.
+    __array_ufunc__: ClassVar[None] = None
+    __pandas_priority__: ClassVar[int] = 5000
 
     @property
     def nbytes(self) -> int:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from fsm.errors import stacklevel_of_user
-from outlines_cont.checks import checked_bool
+from outlines_cont.checks import checked_bool, listed
 from outlines_cont.errors import (
     BatchMismatch,
     ContextLengthError,
@@ -154,8 +154,8 @@ def num_start_tokens(token_ids: Sequence[int], start: Sequence[int]) -> int:
 
 
 def is_given(item: object) -> bool:
-    """Return whether something may be a text, ids, or a list of them."""
-    return isinstance(item, str | Tokens | list | tuple) or as_given(item) is not None
+    """Return whether something may be a text, ids, or a list, an array or a column of them."""
+    return isinstance(listed(item), str | Tokens | list | tuple) or as_given(item) is not None
 
 
 def given_texts(text: Any, model: LanguageModel, batch_size: int, num_samples: int) -> list[Given]:
@@ -169,7 +169,7 @@ def given_texts(text: Any, model: LanguageModel, batch_size: int, num_samples: i
     if (one := as_given(text)) is not None:
         return [checked_given(one, model)] * num_rows
     texts: list[Given] = []
-    for item in text:
+    for item in listed(text):
         if (given := as_given(item)) is None:
             raise TypeError(f"expected text or a list of texts, got {type(item).__name__} in the list")
         texts.append(checked_given(given, model))

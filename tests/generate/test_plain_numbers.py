@@ -93,3 +93,15 @@ def test_a_generator_gives_each_prompt_a_seed_and_advances(generator: Callable[[
     assert isinstance(two, tuple)
     assert len({*one, *two}) == 4
     assert continuous(DRAWING)([PROMPT] * 2, max_tokens=3, rng=again).seed == one
+
+
+@pytest.mark.parametrize("column", [np.array, pandas.Series, pandas.Index, polars.Series, pandas.array])
+def test_columns_are_texts_to_add(column: Callable[[list[Any]], Any]) -> None:
+    state = continuous(DRAWING)([PROMPT, "Hello, it is Ben."], max_tokens=3, rng=7)
+    texts = [" And you?", " Yes."]
+    after = state + column(texts)
+    assert isinstance(after, SequenceState)
+    assert after == state + texts
+    assert state.append(column(texts)) == state.append(texts)
+    if column is not polars.Series:  # which asks nobody else for the sum
+        assert column(texts) + state == texts + state

@@ -325,7 +325,7 @@ class Document:
 
     def _without_nulls(self, schema: dict[str, Any], place: Place) -> dict[str, Any]:
         """The schema without keywords that are null and cannot be, as serializers of other languages write absent ones."""
-        if None not in schema.values():
+        if not any(value is None for value in schema.values()):
             return schema
         absent = [name for name, value in schema.items() if value is None and name in KEYWORDS.never_null | _OLDER]
         for name in absent:

@@ -8,7 +8,7 @@ places is a conjunction (`Conjunction`, `values_of`). `NegatedKeyword` is the ne
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from enum import Enum, auto
@@ -112,8 +112,14 @@ class Shape:
                 yield (name,), schema
 
 
-def expected(what: str, value: object, pointer: str = "", advice: str = "Correct the schema") -> SchemaError:
+def expected(what: str, value: object, pointer: str = "", advice: str = "") -> SchemaError:
     """The error for a malformed value."""
+    if not advice:
+        advice = "Correct the schema"
+        if hasattr(value, "tolist") or hasattr(value, "to_list"):
+            advice = "Write what JSON has in its place, by its `tolist()`"
+        elif isinstance(value, Collection) and not isinstance(value, Mapping | list | str | bytes):
+            advice = "Write `list(...)` of it, as JSON has no others"
     return SchemaError(f"expected {what}, received {shorten(value)}. {advice}", pointer)
 
 
