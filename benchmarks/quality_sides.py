@@ -26,6 +26,7 @@ _AT_ONCE = 16
 _THOUGHT = " Think about it in one sentence first."
 _SAMPLES = 5
 _LEAST_AGREEMENT = 0.8
+_BEAMS = 3
 JSON_KINDS = ("record", "tool", "quote")
 
 
@@ -251,6 +252,14 @@ async def majority(subject: Subject, question: Question) -> Answer:
     return Answer(text)
 
 
+async def searched(subject: Subject, question: Question) -> Answer:
+    """The most probable text that a search with three beams finds under a constraint."""
+    from outlines_cont import samplers
+
+    generator = subject.generator(question, sampler=samplers.beam_search(_BEAMS))
+    return Answer(written(await subject.state(generator, question.text, question.lead)))
+
+
 async def abstaining(subject: Subject, question: Question) -> Answer:
     """The answer under a constraint; withheld if less than four of five samples at temperature 1 are the same."""
     greedy = written(await subject.state(subject.generator(question), question.text, question.lead))
@@ -295,6 +304,7 @@ SIDES = {
     "exact_fields and show_schema": Side(shown(exact_fields=True), JSON_KINDS),
     "against": Side(constrained(calibrates=True), ("record", "choice")),
     "a thought first": Side(thought),
+    "three beams": Side(searched, ("record", "number", "tool", "quote", "sql")),  # a choice is made of whole texts anyway
     "majority of 5": Side(majority),
     "abstaining": Side(abstaining),
     "outlines": Side(outlines),

@@ -519,8 +519,9 @@ def choice(
         model: the language model.
         options: the texts to choose from.
         exact: choose a whole text by the model's own probabilities, conditioned on the texts, which are scored together in at most two
-            forwards, instead of drawing it token by token under a mask; see docs/choices.md. The default is to do so for up to 128 texts,
-            where no other option changes single tokens; with True it raises `OptionError` instead.
+            forwards, instead of drawing it token by token under a mask; see docs/choices.md. The default is to do so for up to 128 texts
+            (of more than 32, only if they feed no more tokens than the row has), where no other option changes single tokens; with True
+            it raises `OptionError` instead.
         **others: `end`: whether the model's end of text is a part of an option (`"eos"`), or it may go on (`"free"`), which is the
             default; where tokens are drawn and no option begins another the default is `"eos"`, by which no token reaches beyond an
             option. `force` (see `ConstraintOptions`), and those of `text`.

@@ -64,14 +64,16 @@ class ChoiceRows:
             self._batch.append((row, tree))
 
     def tree_of(self, row: Row) -> SpellingTree | None:
-        """Return the texts after a row; None where one has no room, or cannot be spelled.
+        """Return the texts after a row; None where one has no room, or cannot be spelled, or where they are too long to be scored by default.
 
         Raises:
             OptionError: one has no room within `max_tokens`, and `exact=True` was given.
         """
         key = _key(row)
         if key not in self._trees:
-            self._trees[key] = self.choice.tree(self._model, _as_value(row) if self.has_begun(row) else row.source)
+            tree = self.choice.tree(self._model, _as_value(row) if self.has_begun(row) else row.source)
+            is_scored = tree is not None and (self.prior is not None or self.choice.is_affordable(tree))
+            self._trees[key] = tree if is_scored else None
         tree = self._trees[key]
         longest, room = 0 if tree is None else max(map(len, tree.spellings)), row.room()
         if room is None or room >= longest:

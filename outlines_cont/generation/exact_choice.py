@@ -32,6 +32,8 @@ MAX_OPTIONS = 128
 """The most texts that are chosen from in this way by default."""
 MAX_CHARACTERS = 4_096
 """The most characters that they may have together by default."""
+MAX_UNPRICED = 32
+"""Of more options than these all may feed at most as many tokens as the row has, by default: then a choice takes about twice a draw."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,17 @@ class ExactChoice:
             return self.is_exact
         is_small = len(self.options) <= MAX_OPTIONS and sum(map(len, self.options)) <= MAX_CHARACTERS
         return is_small and "" not in self.options
+
+    def is_affordable(self, tree: SpellingTree) -> bool:
+        """Return whether the texts after a row may be scored: always if that was asked for, else if they are few, or short beside the row.
+
+        A draw under a mask feeds the row and some tokens more, and scoring the row and those of `tree`: at most twice as many.
+        """
+        return (
+            self.is_exact is not None
+            or len(self.options) <= MAX_UNPRICED
+            or len(tree) <= len(tree.row.token_ids)
+        )
 
     @property
     def has_nested(self) -> bool:

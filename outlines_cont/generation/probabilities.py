@@ -175,7 +175,7 @@ def _spelled(
 
 def _whole(tree: SpellingTree, choice: ExactChoice, prior: Sequence[float] | None, *, ends: bool) -> _Whole:
     ended = tuple(tree.end_logprob(i) if ends else 0.0 for i in range(len(tree.spellings)))
-    is_drawn = choice.is_wanted or prior is not None
+    is_drawn = (choice.is_wanted and choice.is_affordable(tree)) or prior is not None
     return _Whole(OptionLaw(tree, choice.end, prior=prior), ended, is_drawn, None if prior is None else tuple(prior))
 
 

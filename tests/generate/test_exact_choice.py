@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from outlines_cont import Template, Thinking, continuous, engine_of, generate, models, policies, samplers
 from outlines_cont.errors import DeadEnd, InvalidLogits, OptionError
-from outlines_cont.generation.exact_choice import MAX_OPTIONS, temperature_of
+from outlines_cont.generation.exact_choice import MAX_OPTIONS, MAX_UNPRICED, temperature_of
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.sampling.random_stream import RandomStream
 from tests.fakes import EOS, FakeTokenizer, failing, fresh_model, random_model, random_network, recurrent_network, saying, scripted_model
@@ -249,13 +249,47 @@ def test_many_options_are_one_choice_too() -> None:
     model = random_model()
     options = [a + b + c for a in "abcd" for b in "xyzw" for c in "12345678"]
     assert len(options) == MAX_OPTIONS
-    assert generate.choice(model, options)(PROMPT) == generate.choice(model, options, exact=True)(PROMPT)
+    long = PROMPT * 4  # 16 paths of two tokens
+    assert generate.choice(model, options)(long) == generate.choice(model, options, exact=True)(long)
     options.append("yes")
-    assert generate.choice(model, options)(PROMPT) == generate.choice(model, options, exact=False)(PROMPT)
+    assert generate.choice(model, options)(long) == generate.choice(model, options, exact=False)(long)
     found = generate.choice(model, options, exact=True)
     assert found(PROMPT) == found.probabilities(PROMPT).best
     shares = found.probabilities(PROMPT).shares
     assert {option: share / sum(shares.values()) for option, share in shares.items()} == pytest.approx(dict(found.probabilities(PROMPT)))
+
+
+@settings(max_examples=6, deadline=None, derandomize=True)
+@given(
+    options=st.lists(st.text("abxy 1", min_size=1, max_size=4), min_size=2 * MAX_UNPRICED // 3, max_size=2 * MAX_UNPRICED, unique=True),
+    repeats=st.integers(1, 8),
+)
+def test_a_default_choice_of_many_texts_feeds_at_most_twice_the_row(options: list[str], repeats: int) -> None:
+    model, prompt = fresh_model(), PROMPT * repeats
+    num_row = len(_ids(model, prompt))
+    fed: dict[bool | None, int] = {}
+    for exact in (None, True, False):
+        with model.meter() as meter:
+            generate.choice(model, options, exact=exact)(prompt)
+        fed[exact] = meter.fed_tokens
+    is_whole = len(options) <= MAX_UNPRICED or fed[True] <= 2 * num_row
+    assert fed[None] == fed[is_whole]
+    assert is_whole or fed[None] <= num_row + max(map(len, options))
+    sampler = samplers.multinomial(2)
+    drawn = generate.choice(model, options, sampler=sampler)(prompt, rng=3)
+    assert drawn == generate.choice(model, options, sampler=sampler, exact=is_whole)(prompt, rng=3)
+
+
+@pytest.mark.filterwarnings("ignore::outlines_cont.errors.CalibrationWarning")  # the random model prefers other texts
+def test_a_calibrated_choice_of_many_texts_is_one_of_whole_texts_after_a_short_prompt_too() -> None:
+    model = random_model()
+    options = [a + b + c for a in "abc" for b in "xyz" for c in "1234"]
+    plain = generate.choice(model, options)
+    masked = dict(generate.choice(model, options, exact=False).probabilities(PROMPT))
+    assert dict(plain.probabilities(PROMPT)) == pytest.approx(masked) != pytest.approx(plain.probabilities(PROMPT).conditional)
+    found = plain.probabilities(PROMPT, against=[">"])
+    assert plain(PROMPT, against=[">"]) == found.best
+    assert dict(found) == pytest.approx(dict(generate.choice(model, options, exact=True).probabilities(PROMPT, against=[">"])))
 
 
 # -- beside other features -----------------------------------------------------------------------------------------
