@@ -304,7 +304,9 @@ SIDES = {
     "exact_fields and show_schema": Side(shown(exact_fields=True), JSON_KINDS),
     "against": Side(constrained(calibrates=True), ("record", "choice")),
     "a thought first": Side(thought),
-    "three beams": Side(searched, ("record", "number", "tool", "quote", "sql")),  # a choice is made of whole texts anyway
+    "three beams": Side(
+        searched, ("record", "number", "tool", "quote", "sql")
+    ),  # a choice is made of whole texts anyway
     "majority of 5": Side(majority),
     "abstaining": Side(abstaining),
     "outlines": Side(outlines),

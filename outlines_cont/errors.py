@@ -1,6 +1,6 @@
 """Exceptions (base `OutlinesContError`) and warnings of `outlines_cont`. A message states what was expected, what was received, where, and
-what to do. Also in this file: functions that add to an error its row (`located`), its place in a template (`located_at`) or the result
-(`with_result`), and `shortened`, which omits the middle of a long text.
+what to do. Also in this file: functions that add to an error its row (`located`), its place in a template (`located_at`), its option
+(`located_in`) or the result (`with_result`), and `shortened`, which omits the middle of a long text.
 
 Each exception also derives from the built-in that it resembles. An error that a plain call raises after its rows have ended has the
 attributes `results` and `errors`, in the shape of the call's values; they are also set on an error of `fsm` that a call raises.
@@ -53,6 +53,11 @@ def located_at(error: OutlinesContError, place: str, line: int | None, column: i
     """Return a copy of an error for a template: its message begins with the position, which it also has as `line` and `column`."""
     facts = {**vars(error), "line": line, "column": column}
     return _unpickle(type(error), (f"{place}: {error}",), facts).with_traceback(error.__traceback__)
+
+
+def located_in(error: OutlinesContError, option: str) -> OutlinesContError:
+    """Return a copy of the error of a prompt that is not that of the call, but was given as an option: its message begins with the name."""
+    return _unpickle(type(error), (f"`{option}`: {error}",), vars(error)).with_traceback(error.__traceback__)
 
 
 def with_result(error: Exception, result: object) -> Exception:

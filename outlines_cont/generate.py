@@ -586,6 +586,8 @@ def infill(
     Cost: with the tokens, that of one text. Else of `samples` rows that share the text before the gap, and one forward that scores them.
     """
     check_model(model)
+    for name, text in (("before", before), ("after", after)):
+        check(name, text, isinstance(text, str), "a text")
     check_int("samples", samples, 1, MAX_SAMPLES)
     check("use_fim", use_fim, use_fim is None or isinstance(use_fim, bool), "True, False or None")
     tokens = None if use_fim is False else fim_tokens(model)

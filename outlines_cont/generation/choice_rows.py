@@ -64,7 +64,7 @@ class ChoiceRows:
             self._batch.append((row, tree))
 
     def tree_of(self, row: Row) -> SpellingTree | None:
-        """Return the texts after a row; None where one has no room, or cannot be spelled, or where they are too long to be scored by default.
+        """Return the texts after a row; None if one has no room or cannot be spelled, or if they are too long to be scored by default.
 
         Raises:
             OptionError: one has no room within `max_tokens`, and `exact=True` was given.

@@ -63,11 +63,7 @@ class ExactChoice:
 
         A draw under a mask feeds the row and some tokens more, and scoring the row and those of `tree`: at most twice as many.
         """
-        return (
-            self.is_exact is not None
-            or len(self.options) <= MAX_UNPRICED
-            or len(tree) <= len(tree.row.token_ids)
-        )
+        return self.is_exact is not None or len(self.options) <= MAX_UNPRICED or len(tree) <= len(tree.row.token_ids)
 
     @property
     def has_nested(self) -> bool:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from fsm.errors import stacklevel_of_user
-from outlines_cont.errors import CalibrationWarning, OptionError
+from outlines_cont.errors import CalibrationWarning, OptionError, OutlinesContError, located_in
 from outlines_cont.generation.choices.option_law import OptionLaw, log_sum
 from outlines_cont.generation.choices.spelling_tree import SpellingTree
 from outlines_cont.generation.exact_choice import ExactChoice
@@ -40,6 +40,11 @@ class OptionPrior:
         """
         self.is_of_batch = isinstance(against, str) and against == "batch"
         self._choice = choice
+        if "" in choice.options:
+            raise OptionError(
+                "expected options of one character or more, for a choice with `against`, got ''. Name the case by a text, such as 'none'.",
+                "options",
+            )
         self.trees: list[SpellingTree] = []
         for row in [] if self.is_of_batch else opened_prompts(model, against):
             tree = choice.tree(model, row)
@@ -91,11 +96,14 @@ class OptionPrior:
 
 
 def opened_prompts(model: LanguageModel, against: Any) -> list[StateRow]:
-    """Return prompts without content as rows; raise the error of one that cannot run."""
-    rows = [row for group in open_prompt(model, against, None, 0).rows for row in group]
-    for row in rows:
-        if row.error is not None:
-            raise row.error
+    """Return prompts without content as rows; raise the error of one that cannot run, which names the option."""
+    try:
+        rows = [row for group in open_prompt(model, against, None, 0).rows for row in group]
+        for row in rows:
+            if row.error is not None:
+                raise row.error
+    except OutlinesContError as error:
+        raise located_in(error, "against") from None
     return rows
 
 

@@ -30,9 +30,10 @@ from outlines_cont.chat import Chat, answering, with_ends
 from outlines_cont.checks import DEFAULT_MAX_TOKENS, MAX_SAMPLES, check, check_int, names_of, unknown_option
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.engine.job import Task
-from outlines_cont.errors import IncompleteOutput, OptionError, OutlinesContError
+from outlines_cont.errors import IncompleteOutput, OptionError, OutlinesContError, located_in
 from outlines_cont.events.event import StreamOptions
 from outlines_cont.generation.call import Call
+from outlines_cont.generation.option_prior import opened_prompts
 from outlines_cont.generation.options import Options
 from outlines_cont.generation.piece_maker import PieceMaker
 from outlines_cont.generation.stream import RunEvents
@@ -396,9 +397,13 @@ class Extractor(NearNames):
         """Return the prompts of the rows of `against`, and check that the generators take them."""
         is_rows = isinstance(against, Sequence) and not isinstance(against, str | bytes) and len(against) > 0
         check("against", against, is_rows, "a list of one row or more, such as ['N/A']")
-        prompts = [self.prompt(row) for row in against]
+        try:
+            prompts = [self.prompt(row) for row in against]
+        except OutlinesContError as error:
+            raise located_in(error, "against") from None
         for maker in filter(None, (self._generator, self._voter)):
             maker.chooses_exactly(replace(self._options, against=prompts))  # raises now, not with the first row
+            opened_prompts(maker.model, prompts)
         return prompts
 
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_cont import SequenceState, Thinking, continuous, generate, policies, samplers
-from outlines_cont.errors import CalibrationWarning, OptionError, PromptTypeError, ResumeError
+from outlines_cont import SequenceState, Template, Thinking, continuous, generate, policies, samplers
+from outlines_cont.errors import CalibrationWarning, OptionError, OutlinesContError, ResumeError
 from outlines_cont.models import HuggingFaceModel
+from outlines_cont.pipelines import Extractor
 from tests.fakes import fresh_model, random_model, saying, scripted_model
 
 OPTIONS = ["yes", "no", "green", "the red"]
+_SCHEMA = {"type": "object", "properties": {"kind": {"enum": ["red", "green"]}}, "required": ["kind"], "additionalProperties": False}
 PROMPTS = ["the name is>", "is it red or green: ", "12 of the"]
 pytestmark = pytest.mark.filterwarnings("ignore::outlines_cont.errors.CalibrationWarning")
 
@@ -130,8 +132,27 @@ def test_what_cannot_be_calibrated_is_refused() -> None:
         choose(PROMPTS[0], against="N/A", policies=[policies.ban(["green"])])
     with pytest.raises(OptionError, match="exact.*against"):
         generate.choice(model, OPTIONS, exact=False)(PROMPTS[0], against="N/A")
-    with pytest.raises(PromptTypeError):
-        choose(PROMPTS[0], against=[])
+    with pytest.raises(OptionError, match="one character or more.*`against`"):
+        generate.choice(model, [*OPTIONS, ""])(PROMPTS[0], against="N/A")
+
+
+@pytest.mark.parametrize("against", [3, [], ["N/A", "a" * 5_000]])
+def test_an_error_of_a_prompt_without_content_names_the_option(against: Any) -> None:
+    model = random_model()
+    choose, record = generate.choice(model, OPTIONS), generate.json(model, _SCHEMA, exact_fields=True)
+    written = continuous(record)(PROMPTS[0])
+    ways: list[Callable[[], Any]] = [
+        lambda: choose(PROMPTS[0], against=against),
+        lambda: choose.probabilities(PROMPTS[0], against=against),
+        lambda: [*choose.stream(PROMPTS[0], against=against)],
+        lambda: record(PROMPTS[0], against=against),
+        lambda: written.alternatives("kind", against=against),
+        lambda: Template("{{ text }}{{ choice('k', ['yes', 'no'], against=given) }}").run(model, text=PROMPTS[0], given=against),
+        lambda: Extractor(model, _SCHEMA, against=against),
+    ]
+    for way in ways:
+        with pytest.raises(OutlinesContError, match="`against`"):
+            way()
 
 
 def test_a_cut_state_that_was_saved_asks_for_it_again(tmp_path: Any) -> None:

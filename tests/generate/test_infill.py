@@ -75,6 +75,10 @@ def test_what_cannot_be_filled_says_why() -> None:
         generate.infill(model, BEFORE, AFTER, "a", use_fim=True)
     with pytest.raises(OptionError, match="samples"):
         generate.infill(model, BEFORE, AFTER, "a", samples=0)
+    with pytest.raises(OptionError, match="a text as `before`, got None"):
+        generate.infill(model, None, AFTER, "a")  # type: ignore[arg-type]
+    with pytest.raises(OptionError, match="a text as `after`, got 3"):
+        generate.infill(model, BEFORE, 3, "a")  # type: ignore[arg-type]
     with pytest.raises(fsm.ExpressionError):
         generate.infill(model, BEFORE, AFTER, [])
     with pytest.raises(IncompleteOutput):
