@@ -51,6 +51,10 @@ def main() -> None:
     for side in chosen:
         known = report["sides"].setdefault(side, empty_side(len(asked)))
         missing = [i for i in wanted if known["texts"][i] is None and asked[i].kind in SIDES[side].kinds]
+        if options.resume and missing:
+            now = machine.describe(())
+            run = {"date": now["date"], "load_at_start": now["load_at_start"], "questions": len(missing)}
+            known.setdefault("runs", []).append(run)
         for first in range(0, len(missing), _CHUNK):
             ask(subject, side, asked, missing[first : first + _CHUNK], known)
             if options.output:

@@ -60,12 +60,22 @@ def page(report: dict[str, Any]) -> str:
     levels = [[name, *(_of_level(report, name, level) for level in (1, 2, 3))] for name in sides]
     return (
         f"## {report['model']}\n\n{machine.sentence(report['machine'])} {len(report['questions'])} questions, greedy but for the samples, "
-        f"float32. Right answers in percent, with 95 % intervals by the bootstrap; a record counts by field.\n\n"
+        f"float32.{_later_runs(report)} Right answers in percent, with 95 % intervals by the bootstrap; a record counts by field.\n\n"
         f"{table.markdown(head, rows)}\nThe difference to {BASE}, by kind, and what the answers took (the machine had other work, so "
         "seconds tell an order only; forwards and tokens of this package alone):\n\n"
         f"{table.markdown(['side', *kinds, 'questions', 'seconds', 'forwards', 'tokens fed'], _costs(report))}"
         f"\nBy difficulty:\n\n{table.markdown(['side', '1', '2', '3'], levels)}{_certain(report)}"
     )
+
+
+def _later_runs(report: dict[str, Any]) -> str:
+    """Return a sentence with the questions that later runs (`--resume`) have asked, and when; empty if there was none."""
+    told = [
+        f"{name} ({run['questions']} questions, {run['date']}, load {run['load_at_start']})"
+        for name, known in report["sides"].items()
+        for run in known.get("runs", ())
+    ]
+    return f" Asked in later runs, with the load before each: {', '.join(told)}." if told else ""
 
 
 def _costs(report: dict[str, Any]) -> list[list[object]]:
@@ -224,7 +234,7 @@ def html(reports: Sequence[dict[str, Any]]) -> str:
     ]
     for report in reports:
         parts += [
-            f"<h2>{escape(report['model'])}</h2><p>{escape(machine.sentence(report['machine']))}</p>",
+            f"<h2>{escape(report['model'])}</h2><p>{escape(machine.sentence(report['machine']) + _later_runs(report))}</p>",
             _overview(report),
             _html_table(_CERTAIN_HEAD, certain_rows(report)),
         ]

@@ -184,10 +184,11 @@ async def asked_completion(model: Any, generator: Generator, request: Completion
             Options.of(options | {"max_tokens": options["max_tokens"] or 1}), max_tokens=options["max_tokens"]
         )
         choices: list[Choice] = []
-        with _errors_of("prompt"):
-            for prompt in prompts:
+        for prompt in prompts:
+            with _errors_of("prompt"):
                 states = _samples(model, prompt, count, request.seed)
                 echo = echo_of(model, prompt, states[0].rows[0][0], request)
+            with _errors_of("prompt" if request.against is None else "against"):
                 for state in states:
                     stream = StateStream(Call(drawn, state, checked), StreamOptions(True, top))
                     choices.append(Choice(len(choices), state.shape[2], stream, echo=echo))

@@ -102,6 +102,9 @@ def test_what_a_run_has_left_out_is_asked_by_the_next(tmp_path: Path, monkeypatc
     assert first["texts"][:2] == second["texts"][:2]
     assert second["forwards"] > first["forwards"] > 0
     assert "constrained" in (tmp_path / "quality.html").read_text()
+    assert "runs" not in first
+    assert [run["questions"] for run in second["runs"]] == [1]
+    assert f"constrained (1 questions, {second['runs'][0]['date']}, load" in (tmp_path / "quality.md").read_text()
     monkeypatch.setattr("sys.argv", ["quality", "--sides", "constraint"])
     with pytest.raises(SystemExit, match="expected sides of free text, .*, got constraint"):
         main()

@@ -440,3 +440,7 @@ def test_what_no_text_calibrates_is_refused(served: Running) -> None:
         assert answer.status_code == 400
         assert answer.json()["error"]["param"] in (param, "sampler", "top_k")
     assert served.post(PATH, SAID | {"against": []}).status_code == 400
+    choice = DUE | {"structured_outputs": {"choice": _WORDS}}
+    for given in ({"against": [""]}, {"against": ["a" * 9_000]}, {"against": ["N/A"], "temperature": 1, "top_p": 0.5}):
+        answer = served.post("/v1/completions", choice | given)
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "against")
