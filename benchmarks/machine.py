@@ -80,4 +80,4 @@ def _version(package: str) -> str:
     try:
         return version(package)
     except PackageNotFoundError:
-        return "from this repository"
+        return "from this repository" if package == "outlines-cont" else "not installed"

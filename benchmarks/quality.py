@@ -1,4 +1,4 @@
-"""Right answers of a model in free text, under constraints in several modes, by outlines and by xgrammar: 312 questions in six kinds.
+"""Right answers of a model in free text, under constraints in several modes, by guidance, outlines and xgrammar: 312 questions in six kinds.
 
     python -m scripts.real_model FOLDER            # the model; see docs/models.md
     python -m benchmarks.quality --model FOLDER    # all questions on every side; an hour or more on two cores
@@ -28,7 +28,7 @@ from benchmarks.quality_sides import SIDES, Subject, answers
 from benchmarks.writers import load
 
 _CHUNK = 78  # questions after which the results are written
-_PACKAGES = ("outlines-cont", "transformers", "outlines", "xgrammar", "torch")
+_PACKAGES = ("outlines-cont", "transformers", "guidance", "outlines", "xgrammar", "torch")
 
 
 def main() -> None:

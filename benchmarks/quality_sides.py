@@ -1,5 +1,5 @@
 """The sides of `benchmarks.quality`: ways to have a question answered by the same weights. Each is an asynchronous function from a
-`Subject` and a question to an `Answer`; the rows of this package run together, outlines and xgrammar one question after the other.
+`Subject` and a question to an `Answer`; the rows of this package run together, guidance, outlines and xgrammar one question after the other.
 """
 
 from __future__ import annotations
@@ -279,6 +279,20 @@ async def outlines(subject: Subject, question: Question) -> Answer:
     return Answer(generator(subject.prompt(question.text, question.lead), **subject.options))
 
 
+async def guidance(subject: Subject, question: Question) -> Answer:
+    """guidance, with its default white space; a new engine for each question, as the cache of one cannot be cut in transformers 5.24."""
+    import guidance as peer  # type: ignore[import-not-found,unused-ignore]
+
+    if question.schema is not None:
+        term = peer.json(name="answer", schema=question.schema, temperature=0.0, max_tokens=MAX_TOKENS)
+    elif question.options:
+        term = peer.select(list(question.options), name="answer")
+    else:
+        term = peer.gen(name="answer", regex=question.pattern, temperature=0.0, max_tokens=MAX_TOKENS)
+    model = peer.models.Transformers(subject.network, subject.tokenizer, echo=False)
+    return Answer(str((model + subject.prompt(question.text, question.lead) + term)["answer"]))
+
+
 async def xgrammar(subject: Subject, question: Question) -> Answer:
     """The logits processor of xgrammar for transformers, with its default white space."""
     from xgrammar.contrib.hf import LogitsProcessor
@@ -309,6 +323,7 @@ SIDES = {
     ),  # a choice is made of whole texts anyway
     "majority of 5": Side(majority),
     "abstaining": Side(abstaining),
+    "guidance": Side(guidance),
     "outlines": Side(outlines),
     "xgrammar": Side(xgrammar),
 }
