@@ -280,11 +280,13 @@ async def outlines(subject: Subject, question: Question) -> Answer:
 
 
 async def guidance(subject: Subject, question: Question) -> Answer:
-    """guidance, with its default white space; a new engine for each question, as the cache of one cannot be cut in transformers 5.24."""
+    """guidance, with any white space; a new engine for each question, as the cache of one cannot be cut in transformers 5.24."""
     import guidance as peer  # type: ignore[import-not-found,unused-ignore]
 
     if question.schema is not None:
-        term = peer.json(name="answer", schema=question.schema, temperature=0.0, max_tokens=MAX_TOKENS)
+        term = peer.json(
+            name="answer", schema=question.schema, temperature=0.0, max_tokens=MAX_TOKENS, whitespace_flexible=True
+        )
     elif question.options:
         term = peer.select(list(question.options), name="answer")
     else:
