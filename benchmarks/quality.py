@@ -1,4 +1,4 @@
-"""Right answers of a model in free text, under constraints in several modes, by guidance, outlines and xgrammar: 312 questions in six kinds.
+"""Right answers of a model in free text, under constraints in several modes, by three other libraries: 312 questions in six kinds.
 
     python -m scripts.real_model FOLDER            # the model; see docs/models.md
     python -m benchmarks.quality --model FOLDER    # all questions on every side; an hour or more on two cores

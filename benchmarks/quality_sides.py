@@ -1,5 +1,5 @@
 """The sides of `benchmarks.quality`: ways to have a question answered by the same weights. Each is an asynchronous function from a
-`Subject` and a question to an `Answer`; the rows of this package run together, guidance, outlines and xgrammar one question after the other.
+`Subject` and a question to an `Answer`; the rows of this package run together, other libraries answer one after the other.
 """
 
 from __future__ import annotations
