@@ -356,7 +356,7 @@ def test_the_lowest_number_of_an_option_is_within_and_what_is_below_is_named(opt
     ("option", "most", "act"),
     [
         ("n", 33_333, lambda value: _state().fork(value)),
-        ("n", 33_333, lambda value: SequenceState.stack([_state(), _state()]).fork(value)),
+        pytest.param("n", 33_333, lambda value: SequenceState.stack([_state(), _state()]).fork(value), marks=pytest.mark.slow),
         ("n", 100_000, lambda value: samplers.multinomial(value)),
         ("n", 100_000, lambda value: samplers.best_of(value)),
         ("beams", 100_000, samplers.beam_search),

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from outlines_cont import Chat, StreamEvent, continuous, generate, models, policies
 from outlines_cont.serve.limits import ServerLimits
 from outlines_cont.serve.live import _MAX_STATES, LiveRuns, _Shown
+from tests.fakes import tiny
 from tests.inspector.test_page import PROMPT, SCHEMA
 from tests.serve.running import Running
 
@@ -278,7 +279,7 @@ IDS = st.lists(st.integers(0, 3), max_size=4)
 @given(IDS, IDS, st.lists(st.tuples(st.integers(0, 4), IDS), max_size=6))
 def test_the_page_has_the_tokens_of_the_events(front: list[int], behind: list[int], events: list[tuple[int, list[int]]]) -> None:
     """Also where the events tell tokens once more that the page has: those behind `front`, where the span began."""
-    tokenizer = models.tiny().tokenizer
+    tokenizer = tiny().tokenizer
     shown, page, span = _Shown([*front, *behind], len(front)), [*front, *behind], list[int]()
     for retract, ids in events:
         retract = min(retract, len(span))
