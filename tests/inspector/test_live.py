@@ -116,7 +116,7 @@ def test_tokens_come_as_they_are_written(first: Page) -> None:
 def test_going_on_with_the_token_that_is_there_changes_nothing(server: Running) -> None:
     first = run(server, prompt=PROMPT, steps=CHAIN)  # of the last 64, whatever ran before
     piece = first.facts["pieces"][0]
-    for index in range(piece["start"], piece["stop"]):
+    for index in [*range(piece["start"], piece["stop"], 4), piece["stop"] - 1]:
         given = {"state": first.facts["state"], "start": piece["start"], "token": first.ids[index], "steps": CHAIN}
         again = run(server, first.tokens[:index], **given)
         assert again.ids == first.ids
@@ -146,7 +146,7 @@ def test_another_choice_goes_on_under_the_constraint(server: Running, model: Any
     piece, tried = first.facts["pieces"][0], 0
     for index in range(piece["start"], piece["stop"]):
         others = [one for one in first.tokens[index][5]["inside"] if one[0] not in (first.ids[index], *model.eos_token_ids)]
-        for token_id, text, _ in others[:2]:
+        for token_id, text, _ in others[: 1 + index % 2]:
             given = {"state": first.facts["state"], "start": piece["start"], "token": token_id, "steps": CHAIN}
             other = run(server, first.tokens[:index], **given)
             assert other.error is None
