@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 # No deadline: how long an example takes depends on what else the machine does.
 settings.register_profile("tests", deadline=None, print_blob=True, max_examples=60)
 # The same examples in every run (`pytest --hypothesis-profile=ci`): a change is judged by what it does, not by luck.
-settings.register_profile("ci", parent=settings.get_profile("tests"), derandomize=True, max_examples=15)
-# What `tests.examples` counts is tried half as often under `ci`, and ten times as often here; what names no number, on 400 examples.
+settings.register_profile("ci", parent=settings.get_profile("tests"), derandomize=True, max_examples=10)
+# What `tests.examples` counts is tried a third as often under `ci`, and ten times as often here; what names no number, on 400 examples.
 settings.register_profile("thorough", parent=settings.get_profile("tests"), max_examples=400)
 settings.load_profile("tests")
 

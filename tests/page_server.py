@@ -106,6 +106,7 @@ def _import_heavy() -> None:
 
     gc.collect()
     gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
 
 
 def _keep(connection: socket.socket) -> NoReturn:
