@@ -148,12 +148,12 @@ each_language = pytest.mark.parametrize("language", LANGUAGES, ids=lambda langua
 
 
 @each_language
-@pytest.mark.parametrize("num_draws", [500, pytest.param(20_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
+@pytest.mark.parametrize("num_draws", [1_000, pytest.param(20_000, marks=[pytest.mark.slow, pytest.mark.timeout(1800)])])
 def test_draws_have_the_shares_of_enumeration(language: Language, num_draws: int) -> None:
     law = _law(language, 3)
-    write = continuous(_generator(language, samplers.multinomial(500, logit_bias=BIAS)))
+    write = continuous(_generator(language, samplers.multinomial(1_000, logit_bias=BIAS)))
     counts: Counter[str] = Counter()
-    for seed in range(num_draws // 500):
+    for seed in range(num_draws // 1_000):
         (rows,) = write(PROMPT, max_tokens=3, rng=seed).rows
         counts.update(row.value for row in rows if row.finish_reason != "length")
     assert set(counts) <= set(law)
