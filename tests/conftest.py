@@ -5,6 +5,7 @@ Only what every test needs is imported here: the tests of `fsm` run without torc
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import signal
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 # No deadline: how long an example takes depends on what else the machine does.
 settings.register_profile("tests", deadline=None, print_blob=True, max_examples=60)
 # The same examples in every run (`pytest --hypothesis-profile=ci`): a change is judged by what it does, not by luck.
-settings.register_profile("ci", parent=settings.get_profile("tests"), derandomize=True, max_examples=15)
-# What `tests.examples` counts is tried half as often under `ci`, and ten times as often here; what names no number, on 400 examples.
+settings.register_profile("ci", parent=settings.get_profile("tests"), derandomize=True, max_examples=10)
+# What `tests.examples` counts is tried a third as often under `ci`, and ten times as often here; what names no number, on 400 examples.
 settings.register_profile("thorough", parent=settings.get_profile("tests"), max_examples=400)
 settings.load_profile("tests")
 
@@ -67,13 +68,20 @@ def pytest_collection_finish() -> None:
     """Leave out of every later garbage collection what the modules hold, and collect seldom: a twelfth of all time were collections."""
     gc.collect()
     gc.freeze()
+    atexit.register(gc.unfreeze)  # not at the end of the session, where pytest collects garbage five times
     gc.set_threshold(100_000, 20, 20)
     gc.enable()
 
 
-def pytest_sessionfinish() -> None:
-    """Let all of it be freed at the end."""
-    gc.unfreeze()
+@pytest.fixture(scope="module", autouse=True)
+def _heap_is_small() -> Iterator[None]:
+    """Leave out of later collections what a file leaves, such as models that files share, and what a server has let go (`gc.unfreeze`).
+
+    Tests that count what is held collect all garbage, some of them for each of many examples: late in a session this took a second.
+    """
+    yield
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="module", autouse=leftovers.IS_ON)

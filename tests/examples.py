@@ -14,10 +14,10 @@ _FEW = 5
 
 
 def examples(count: int) -> int:
-    """Return `count`: half of it, but at least five, under the profile `ci`, and ten times as many under `thorough`."""
+    """Return `count`: a third of it, but at least five, under the profile `ci`, and ten times as many under `thorough`."""
     profile = settings.get_current_profile_name()
     if profile == "ci":
-        return max((count + 1) // 2, min(count, _FEW))
+        return max((count + 2) // 3, min(count, _FEW))
     return count * (10 if profile == "thorough" else 1)
 
 

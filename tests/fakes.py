@@ -157,6 +157,13 @@ def random_model(family: str = "llama", *, dtype: torch.dtype = torch.float64, p
     return model
 
 
+@cache
+def tiny() -> HuggingFaceModel:
+    """The bundled model, shared between tests, which reads every prompt anew. Like all models of tests it is made when it is first needed:
+    all workers import all files."""
+    return models.tiny(prefix_cache_bytes=0)
+
+
 def fresh_model(family: str = "llama") -> HuggingFaceModel:
     """The same, not shared: for tests that count its bytes."""
     return random_model.__wrapped__(family)

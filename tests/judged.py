@@ -19,7 +19,7 @@ def judged() -> None:
 
 
 def at_least(floor: int) -> Callable[[Callable[[], None]], Callable[[], None]]:
-    """Make a test of a law that takes no fixtures: the law holds, and was judged at least `floor` times; under `ci` half as often."""
+    """Make a test of a law that takes no fixtures: the law holds, and was judged at least `floor` times; under `ci` a third as often."""
     least = min(floor, examples(floor))
 
     def decorate(law: Callable[[], None]) -> Callable[[], None]:

@@ -6,6 +6,7 @@ one, which imports torch when it is first asked for something.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import runpy
@@ -15,6 +16,7 @@ import socket
 import subprocess
 import sys
 import traceback
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -91,7 +93,9 @@ def _serve(listener: socket.socket) -> None:
         connection.close()
 
 
+@cache
 def _import_heavy() -> None:
+    """Import once what programs need, and leave it out of their garbage collections: each would look through all of torch, and copy it."""
     import torch  # noqa: F401
     import transformers  # noqa: F401
 
@@ -99,6 +103,10 @@ def _import_heavy() -> None:
     import outlines_cont.cli.model
     import outlines_cont.generate
     import outlines_cont.models  # noqa: F401
+
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(100_000, 20, 20)
 
 
 def _keep(connection: socket.socket) -> NoReturn:

@@ -20,12 +20,12 @@ from outlines_cont.samplers import DRY, XTC, Mirostat, greedy, multinomial
 from outlines_cont.state.row import HEALED, StateRow
 from tests.engine.test_two_features import HalfRight
 from tests.examples import first
-from tests.fakes import END_OF_TURN, FAMILIES, failing, random_model
+from tests.fakes import END_OF_TURN, FAMILIES, FakeTokenizer, failing, random_model
 
 PROMPTS, SEEDS, MAX_TOKENS = ["say th", 'a red "'], [1, 2], 12
 DRAWN = multinomial(2, temperature=1.5)
 LOOKING_BACK = multinomial(2, dry=DRY(3.0, 1.5, 1), temperature=1.5, mirostat=Mirostat(2.0, 0.6), xtc=XTC(0.06, 0.6), frequency_penalty=0.4)
-LETTERS = {i: 4.0 for i, data in enumerate(random_model().tokenizer.token_bytes) if data and (data.islower() or data == b" ")}
+LETTERS = {i: 4.0 for i, data in enumerate(FakeTokenizer().token_bytes) if data and (data.islower() or data == b" ")}
 _ITEM = {"enum": [1, 2, 12]}
 # An automaton does not count items by place and value, so that this is checked.
 UNIQUE = {"type": "array", "prefixItems": [_ITEM], "items": _ITEM, "minItems": 2, "maxItems": 3, "uniqueItems": True}

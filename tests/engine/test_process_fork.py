@@ -23,6 +23,8 @@ from torch.utils.data import DataLoader, Dataset
 from fsm import process_fork
 from outlines_cont import continuous, engine_of, generate, models, samplers
 from outlines_cont.errors import ProcessForked
+from outlines_cont.generate import Generator
+from outlines_cont.models import HuggingFaceModel
 from outlines_cont.serve.constraints import Constraints
 from outlines_cont.serve.limits import ServerLimits
 
@@ -32,9 +34,18 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:a forward took:RuntimeWarning"),
 ]
 DEADLINE = 120.0
-MODEL = models.tiny()
-WORDS = generate.regex(MODEL, "[a-z ]{12}")
 PROMPT = "Message: Hello"
+
+
+@functools.cache
+def _model() -> HuggingFaceModel:
+    """One that no other file uses: its locks are counted, and threads generate with it."""
+    return models.tiny()
+
+
+@functools.cache
+def _words() -> Generator:
+    return generate.regex(_model(), "[a-z ]{12}")
 
 
 def in_child(function: Callable[[], Any]) -> int:
@@ -68,10 +79,11 @@ def busy() -> Iterator[None]:
         while not is_over.is_set():
             number += 1
             record = {"type": "object", "properties": {f"k{number}": {"type": "string", "maxLength": 8}}, "required": [f"k{number}"]}
-            write = continuous(generate.json(MODEL, record, sampler=samplers.multinomial()))
+            write = continuous(generate.json(_model(), record, sampler=samplers.multinomial()))
             state = write([f"Message: {number} please send 3 lamps by 2026-05-04, to my address.\nOrder: "] * 2, max_tokens=8)
-            continuous(generate.text(MODEL))(state + "\n", max_tokens=4)
+            continuous(generate.text(_model()))(state + "\n", max_tokens=4)
 
+    _words()  # opened by one thread
     thread = threading.Thread(target=work)
     thread.start()
     yield
@@ -80,15 +92,15 @@ def busy() -> Iterator[None]:
 
 
 def test_a_child_generates_while_another_thread_of_its_parent_does(busy: None) -> None:
-    state = continuous(WORDS)(PROMPT, max_tokens=12)
-    expected, wait = str(continuous(WORDS)(state + "\n", max_tokens=12)), random.Random(3)
+    state = continuous(_words())(PROMPT, max_tokens=12)
+    expected, wait = str(continuous(_words())(state + "\n", max_tokens=12)), random.Random(3)
 
     def generates() -> bool:
-        record = generate.json(MODEL, {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]})
-        return WORDS(PROMPT, max_tokens=12) == state.generated and record(PROMPT, max_tokens=60)["n"] in (1, 2)
+        record = generate.json(_model(), {"type": "object", "properties": {"n": {"enum": [1, 2]}}, "required": ["n"]})
+        return _words()(PROMPT, max_tokens=12) == state.generated and record(PROMPT, max_tokens=60)["n"] in (1, 2)
 
     def continues() -> bool:
-        return str(continuous(WORDS)(state + "\n", max_tokens=12)) == expected
+        return str(continuous(_words())(state + "\n", max_tokens=12)) == expected
 
     for _ in range(2):
         for function in (generates, continues):
@@ -101,14 +113,14 @@ def test_a_child_generates_with_several_threads_of_torch(busy: None) -> None:
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        expected = WORDS(PROMPT, max_tokens=12)
-        assert in_child(lambda: WORDS(PROMPT, max_tokens=12) == expected and torch.get_num_threads() == 1) == 0
+        expected = _words()(PROMPT, max_tokens=12)
+        assert in_child(lambda: _words()(PROMPT, max_tokens=12) == expected and torch.get_num_threads() == 1) == 0
     finally:
         torch.set_num_threads(before)
 
 
 def _told(_: int) -> str:
-    found: str = WORDS(PROMPT, max_tokens=12)
+    found: str = _words()(PROMPT, max_tokens=12)
     return found
 
 
@@ -123,7 +135,7 @@ class Texts(Dataset[str]):
 
 
 def test_workers_of_multiprocessing_and_of_a_data_loader_generate(busy: None) -> None:
-    expected = WORDS(PROMPT, max_tokens=12)
+    expected = _words()(PROMPT, max_tokens=12)
     with multiprocessing.get_context("fork").Pool(2) as pool:
         assert pool.map_async(_told, range(3)).get(DEADLINE) == [expected] * 3
     loader: Any = DataLoader(Texts(), batch_size=1, num_workers=1, multiprocessing_context="fork", timeout=DEADLINE)
@@ -131,24 +143,24 @@ def test_workers_of_multiprocessing_and_of_a_data_loader_generate(busy: None) ->
 
 
 def test_what_ran_in_the_parent_runs_there_alone() -> None:
-    stream = continuous(WORDS).stream(PROMPT)
+    stream = continuous(_words()).stream(PROMPT)
     events = iter(stream)
     texts = [next(events).text]
-    engine = engine_of(MODEL)
+    engine = engine_of(_model())
 
     def is_ended() -> bool:
         with pytest.raises(ProcessForked, match="runs on in the parent"):
             list(events)
         stream.close()
-        return engine.num_running == 0 and len(WORDS(PROMPT)) == 12
+        return engine.num_running == 0 and len(_words()(PROMPT)) == 12
 
     assert in_child(is_ended) == 0
     texts += [event.text for event in events]
-    assert "".join(texts) == WORDS(PROMPT)
+    assert "".join(texts) == _words()(PROMPT)
 
 
 def test_a_child_forgets_the_threads_that_compile() -> None:
-    constraints = Constraints(MODEL, ServerLimits().schema)
+    constraints = Constraints(_model(), ServerLimits().schema)
     constraints._compiling.submit(int).result()  # its thread waits for more
 
     def compiles() -> bool:
@@ -182,7 +194,7 @@ def _held(locks: list[Any]) -> Callable[[], None]:
 
 def test_no_lock_of_another_thread_is_held_in_a_child(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process_fork, "PATIENCE", 0.05)
-    made = [process_fork.lock(), process_fork.rlock(), process_fork.rlock(is_awaited=True), MODEL.kv_store.lock]
+    made = [process_fork.lock(), process_fork.rlock(), process_fork.rlock(is_awaited=True), _model().kv_store.lock]
     found = process_fork._locks_of_modules()
     assert len(found) > 7
     own = process_fork.rlock()
@@ -190,7 +202,7 @@ def test_no_lock_of_another_thread_is_held_in_a_child(monkeypatch: pytest.Monkey
     try:
         with own:
             assert in_child(lambda: own._is_owned() and all(lock.acquire(timeout=1) for lock in locks)) == 0  # type: ignore[attr-defined]
-            assert in_child(lambda: len(WORDS(PROMPT)) == 12) == 0
+            assert in_child(lambda: len(_words()(PROMPT)) == 12) == 0
         assert not made[0].acquire(blocking=False)
     finally:
         release()

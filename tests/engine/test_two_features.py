@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import combinations
 from typing import Any
 
@@ -131,12 +132,17 @@ def sampler_of(pair: tuple[str, str], seed: int) -> Any:
 
 
 def start_of(model: HuggingFaceModel, pair: tuple[str, str]) -> SequenceState:
+    return _start(model, "prefix cache" in pair, "fork" in pair)
+
+
+@cache
+def _start(model: HuggingFaceModel, is_long: bool, is_forked: bool) -> SequenceState:
     """What the piece begins after: two prompts, with `fork` two branches of each that something was written in."""
     first = continuous(generate.text(model, sampler=samplers.multinomial(temperature=2.0)))
     # What a healed prompt begins with must be worth reusing.
-    prompts = [f"{prompt} of the red" for prompt in PROMPTS] if "prefix cache" in pair else PROMPTS
+    prompts = [f"{prompt} of the red" for prompt in PROMPTS] if is_long else PROMPTS
     state = first(prompts, max_tokens=2, rng=4)
-    return state.fork(2) if "fork" in pair else state
+    return state.fork(2) if is_forked else state
 
 
 @pytest.mark.parametrize(("pair", "seed"), CASES, ids=lambda case: "-".join(case) if isinstance(case, tuple) else None)

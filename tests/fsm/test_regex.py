@@ -108,14 +108,12 @@ def test_ascii_is_an_argument_and_a_flag() -> None:
     assert not regex("(?i)k", ascii=True).accepts("\u212a")
 
 
-WORDS = ["".join(random.Random(i).choices("abcdefghij", k=4 + i % 9)) for i in range(20_000)]
-
-
 def test_a_long_alternation_makes_few_states_and_is_one_set_where_it_has_words_alone() -> None:
-    pattern = "|".join(WORDS)
+    words = ["".join(random.Random(i).choices("abcdefghij", k=4 + i % 9)) for i in range(20_000)]
+    pattern = "|".join(words)
     assert nodes.Kind.WORDS is regex(pattern).node.kind
-    assert num_states_after(pattern, WORDS[77]) <= 100
-    assert num_states_after("|".join(word + r"\d?" for word in WORDS[:3000]), WORDS[77]) <= 100
+    assert num_states_after(pattern, words[77]) <= 100
+    assert num_states_after("|".join(word + r"\d?" for word in words[:3000]), words[77]) <= 100
 
 
 @pytest.mark.parametrize(

@@ -277,9 +277,9 @@ LOOSE_ATOMS = st.sampled_from(
         part(r"[\b]", r"\x08"),
         part(r"\062", "2", r"'\0'"),
         part(r"[\142]", "b", r"'\1'"),
-        part(r"\x6", "x6", r"'\x'"),
+        part(r"(?:\x6)", "(?:x6)", r"'\x'"),  # in groups, as an `a` behind them would make them whole
         part(r"\x61", "a"),
-        part(r"\u61", "u61", r"'\u'"),
+        part(r"(?:\u61)", "(?:u61)", r"'\u'"),
         part(r"\u0061", "a"),
         part(r"\u{62}", "b"),
         part(r"\cJ", r"\n"),

@@ -166,7 +166,7 @@ HOSTILE: dict[str, Callable[[], Expression]] = {
     "mutual recursion": lambda: grammar('start: a "x" | "y"\na: b "z" | start\nb: a | start "w"'),
     "nested grammar": lambda: grammar("start: " + "(" * 5_000 + '"a"' + ")" * 5_000),
     "nullable grammar": lambda: grammar("start: " + " ".join(["a"] * 40) + '\na: "x"?'),
-    "terminals with many ways": lambda: grammar("start: (T|S)+\nT: /(a|b)*a(a|b){12}c/\nS: /(a|b)*b(a|b){12}c/"),
+    "terminals with many ways": lambda: grammar("start: (T|S)+\nT: /(a|b)*a(a|b){10}c/\nS: /(a|b)*b(a|b){10}c/"),
     "nested terminal": lambda: grammar("start: T\nT: /((a{1,9}){1,9}){1,9}b/"),
     "many keywords": lambda: grammar(
         "start: (" + "|".join(f'"kw{n}"' for n in range(200)) + "|NAME)+\nNAME: /[a-z]+/\n%ignore / /"

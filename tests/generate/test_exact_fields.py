@@ -8,17 +8,19 @@ import math
 import pickle
 import re
 from collections import Counter
+from functools import cache
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from outlines_cont import Template, Thinking, continuous, engine_of, generate, models, policies, samplers
+from outlines_cont import SequenceState, Template, Thinking, continuous, engine_of, generate, models, policies, samplers
 from outlines_cont.errors import CalibrationWarning, OptionError
 from outlines_cont.generation.choices.json_values import FieldFinder, place_of
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.pipelines import Extractor
+from tests.examples import first
 from tests.fakes import FakeTokenizer, failing, random_model, random_network, recurrent_network
 from tests.oracle import plain_logs
 
@@ -106,7 +108,7 @@ def test_a_field_has_the_law_of_a_walk_over_all_tokens(options: list[str], promp
     assert own == pytest.approx(state.logprobs[0, 0, at : at + len(path)].tolist(), abs=1e-4)
 
 
-@pytest.mark.parametrize(("options", "temperature"), [(NESTED, 1.0), (NESTED, 3.0), ([1, 10, 12, 2], 1.0)])
+@pytest.mark.parametrize(("options", "temperature"), first(2, [(NESTED, 3.0), ([1, 10, 12, 2], 1.0), (NESTED, 1.0)]))
 def test_draws_of_a_field_have_the_law_at_a_temperature(options: list[Any], temperature: float) -> None:
     model = random_model()
     is_text = isinstance(options[0], str)
@@ -179,8 +181,7 @@ def test_a_choice_after_thoughts_has_room_in_a_full_engine() -> None:
         engine.max_rows = before
 
 
-@pytest.mark.parametrize("num_tokens", [400, 160, 100])
-def test_rows_that_wait_for_scores_leave_them_room_for_keys_and_values(num_tokens: int) -> None:
+def test_rows_that_wait_for_scores_leave_them_room_for_keys_and_values() -> None:
     """The texts of six rows have no room beside them in any of these budgets; nothing would end if all rows waited for them."""
     schema = {"type": "object", "properties": {name: {"enum": ["yes", "no", "abc", "the red"]} for name in "ku"}, "required": ["k", "u"]}
     prompts, per_token = [f"the name {i}" for i in range(6)], 2 * 2 * 2 * 8 * 8  # two layers, keys and values, two heads of eight float64
@@ -193,7 +194,9 @@ def test_rows_that_wait_for_scores_leave_them_room_for_keys_and_values(num_token
         assert engine_of(model).num_running == 0
         return [list(group) for group in found]
 
-    assert values() == values(kv_budget_bytes=num_tokens * per_token)
+    expected = values()
+    for num_tokens in (400, 160, 100):
+        assert expected == values(kv_budget_bytes=num_tokens * per_token)
 
 
 def test_templates_thoughts_and_copies_write_the_same() -> None:
@@ -209,20 +212,23 @@ def test_templates_thoughts_and_copies_write_the_same() -> None:
     assert copied.fields is not None
 
 
+@cache
+def _greedy_of_many() -> SequenceState:
+    return continuous(generate.json(random_model(), _MANY, exact_fields=True))([PROMPT, "12 a"], max_tokens=90)
+
+
 @pytest.mark.parametrize("options", [{"draft": "lookup"}, {"max_retries": 3}])
 def test_drafts_and_limits_of_retries_change_nothing(options: dict[str, Any]) -> None:
-    model = random_model()
-    plain = continuous(generate.json(model, _MANY, exact_fields=True))(PROMPT, max_tokens=90)
-    assert continuous(generate.json(model, _MANY, exact_fields=True, **options))(PROMPT, max_tokens=90) == plain
+    written = continuous(generate.json(random_model(), _MANY, exact_fields=True, **options))([PROMPT, "12 a"], max_tokens=90)
+    assert _greedy_of_many() == written
 
 
 @pytest.mark.parametrize("at", [1, 3, 5])
 def test_a_forward_that_fails_is_tried_again(at: int) -> None:
     model = random_model()
-    plain = continuous(generate.json(model, _MANY, exact_fields=True))([PROMPT, "12 a"], max_tokens=90)
     with failing(model, at):
         again = continuous(generate.json(model, _MANY, exact_fields=True))([PROMPT, "12 a"], max_tokens=90)
-    assert again.values == plain.values
+    assert again.values == _greedy_of_many().values
 
 
 @pytest.mark.parametrize("kind", ["recurrent", "other"])

@@ -23,7 +23,7 @@ from outlines_cont.state import inspection as module
 from outlines_cont.state.inspection import inspection
 from outlines_cont.state.row import StateRow
 from tests.examples import examples
-from tests.fakes import FakeTokenizer, recurrent_network
+from tests.fakes import FakeTokenizer, recurrent_network, tiny
 
 SCHEMA = {
     "type": "object",
@@ -77,7 +77,7 @@ TEXTS = st.lists(st.sampled_from(["a", "b", "ü", "漢", "😀", "</script>", "\
 @settings(max_examples=examples(15))
 @given(st.lists(TEXTS.filter(bool), min_size=1, max_size=5), TEXTS)
 def test_rows_that_share_tokens_are_put_together_again(texts: list[str], front: str) -> None:
-    small = models.tiny()
+    small = tiny()
     ids = [small.tokenizer.encode(front + text) for text in texts]
     found = expanded(inspection(small, tuple((StateRow.of_prompt(each, RandomStream(1)),) for each in ids)))
     assert [[token[ID] for token in tokens] for tokens in found] == ids

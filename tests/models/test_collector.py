@@ -30,12 +30,30 @@ again = gc.get_freeze_count() - before
 del model, other
 gc.collect()
 print(json.dumps([frozen, visited, again, [network() is None for network in networks]]))
+
+from outlines_cont import continuous
+from outlines_cont.templates import Template
+last = models.tiny()
+texts = generate.regex(last, "[a-z]{30}").stream("hello")
+events = iter(continuous(generate.text(last)).stream("hello", max_tokens=20))
+parts = iter(Template("the {{ gen(max_tokens=20) }}").stream(last))
+print(json.dumps([bool(next(texts)), bool(next(events)), bool(next(parts))]))
 """
 
 
-def test_the_first_model_freezes_what_was_there_and_no_model() -> None:
-    run = subprocess.run([sys.executable, "-c", OPENED_TWICE], capture_output=True, text=True, cwd=ROOT, check=True)
-    found, at_exit = run.stdout.splitlines()
+@pytest.fixture(scope="module")
+def ended() -> subprocess.CompletedProcess[str]:
+    """A program that opens models, and ends with streams half read."""
+    return subprocess.run([sys.executable, "-c", OPENED_TWICE], capture_output=True, text=True, cwd=ROOT, check=False)
+
+
+def test_a_program_may_end_with_streams_half_read(ended: subprocess.CompletedProcess[str]) -> None:
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert json.loads(ended.stdout.splitlines()[1]) == [True, True, True]
+
+
+def test_the_first_model_freezes_what_was_there_and_no_model(ended: subprocess.CompletedProcess[str]) -> None:
+    found, _, at_exit = ended.stdout.splitlines()
     frozen, visited, again, are_freed = json.loads(found)
     assert frozen > 10 * visited  # the modules of torch and transformers
     assert again <= frozen  # the second model freezes nothing
