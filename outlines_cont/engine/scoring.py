@@ -132,7 +132,11 @@ def score_texts(model: LanguageModel, prompt: Any, text: Any) -> Any:
     starts = [len(row.token_ids) for row in begun]
     found = score_rows(model, rows, [max(start, 1) for start in starts])
     scores = [
-        torch.tensor([math.nan] * (not start and len(row.token_ids) > 0) + [one.logprob for one in ones], device="cpu")
+        torch.tensor(
+            [math.nan] * (not start and len(row.token_ids) > 0) + [one.logprob for one in ones],
+            dtype=torch.float32,
+            device="cpu",
+        )
         for start, row, ones in zip(starts, rows, found, strict=True)
     ]
     return scores[0] if is_one else scores

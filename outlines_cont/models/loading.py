@@ -10,16 +10,16 @@ that error, too.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import wraps
 from importlib.resources import as_file, files
 from itertools import count
 from os import PathLike
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 from weakref import WeakValueDictionary
 
 import torch
@@ -39,6 +39,7 @@ from transformers.models.auto.modeling_auto import (
 )
 from transformers.utils import logging
 
+from fsm.process_fork import rlock
 from outlines_cont.checks import check, checked_bool, unknown_option
 from outlines_cont.errors import (
     MissingTokenizer,
@@ -52,7 +53,10 @@ from outlines_cont.errors import (
 from outlines_cont.models.capability import half_precision
 from outlines_cont.models.collector import freeze_modules
 
-_LOCK = threading.RLock()
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_LOCK = rlock(is_awaited=True)
 # The models of this process by their openings.
 _OPEN: WeakValueDictionary[tuple[str, int], Any] = WeakValueDictionary()
 _NUMBERS = count(1)
@@ -128,8 +132,22 @@ _ELSEWHERE = {
 }
 
 
+def _one_at_a_time(function: Callable[P, T]) -> Callable[P, T]:
+    """Let one thread at a time load. While transformers loads, it replaces functions of PyTorch for the whole process, such as the
+    initialization of weights: of two networks that load at once, one may be left with random weights, without an error.
+    """
+
+    @wraps(function)
+    def load(*args: P.args, **options: P.kwargs) -> T:
+        with _LOCK:
+            return function(*args, **options)
+
+    return load
+
+
+@_one_at_a_time
 def load(id_or_path: str | PathLike[str], device: Any, dtype: Any, options: Mapping[str, Any]) -> tuple[Any, Any]:
-    """Return a network on a device, and its tokenizer. `options` are those of `from_pretrained`.
+    """Return a network on a device, and its tokenizer. `options` are those of `from_pretrained`. Other threads wait until it is loaded.
 
     Raises what `models.transformers` does for its arguments, and `OSError` where a folder cannot be read.
     """
@@ -159,6 +177,7 @@ def load(id_or_path: str | PathLike[str], device: Any, dtype: Any, options: Mapp
         ) from error
 
 
+@_one_at_a_time
 def load_bundled(name: str, device: Any, dtype: Any) -> tuple[Any, Any]:
     """Return a bundled network, on the CPU where `device` is None, and its tokenizer; no progress bar is shown.
 
@@ -234,6 +253,7 @@ def _auto_class(id_or_path: str | PathLike[str], options: Mapping[str, Any]) -> 
     return AutoModelForCausalLM if is_text else AutoModelForImageTextToText
 
 
+@_one_at_a_time
 def open_processor(id_or_path: str | PathLike[str], options: Mapping[str, Any]) -> Any:
     """Return the processor of images and texts that belongs to a network; `options` are those of `load`."""
     known = {"trust_remote_code": False, **{k: options[k] for k in _SHARED if k in options}}

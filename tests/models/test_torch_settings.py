@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache, partial
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -87,6 +89,8 @@ def _results(model: HuggingFaceModel) -> list[Any]:
         _written(continuous(generate.text(model, draft="lookup"))("one two one two one", max_tokens=6)),
         generate.choice(model, ["1", "2", "12"])(_PROMPT),
         [round(number, 3) for number in state.logits[0, 0, :5].tolist()],
+        [round(number, 3) for number in model.score(state, " or two").tolist()],
+        [tuple(round(number, 3) for number in one) for one in state.logprobs[..., -2:].flatten(0, 1).tolist()],
     ]
 
 
@@ -106,6 +110,27 @@ def test_results_are_those_of_a_program_without_settings(setting: str, is_opened
     with _SETTINGS[setting]():
         found = _results(models.tiny(prefix_cache_bytes=0) if is_opened_inside else model)
     assert found == expected
+
+
+def test_models_may_be_opened_at_once_and_beside_one_that_writes() -> None:
+    """Whoever loads changes the process meanwhile: its float type by default, and functions of PyTorch."""
+    expected, model = _plain(), models.tiny(prefix_cache_bytes=0)
+    begin = Barrier(4)
+
+    def open_some(dtype: str) -> list[Any]:
+        begin.wait()
+        opened = [models.tiny(dtype=dtype) for _ in range(3)]
+        return [continuous(generate.text(one))(_PROMPT, max_tokens=4).generated for one in opened]
+
+    def write() -> list[Any]:
+        begin.wait()
+        return [_results(model) for _ in range(2)]
+
+    with ThreadPoolExecutor(4) as pool:
+        texts = [pool.submit(open_some, dtype) for dtype in ("float32", "bfloat16", "float32")]
+        assert pool.submit(write).result() == [expected] * 2
+        first, _, third = (one.result() for one in texts)
+    assert first == third == [continuous(generate.text(model))(_PROMPT, max_tokens=4).generated] * 3
 
 
 def test_autocast_that_is_left_out_is_told() -> None:
