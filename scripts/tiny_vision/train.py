@@ -395,7 +395,7 @@ class Run:
         return text_loss(text_logits(self.network, batch, features), batch) + self.args.auxiliary * loss
 
     def dense_loss(self) -> Tensor:
-        """Return the loss of the tower on `--dense` pictures that are full of text, which costs a seventh of the loss of as many records."""
+        """Return the loss of the tower on `--dense` pictures full of text: a seventh of the cost of as many records."""
         documents = [self.source.draw_dense() for _ in range(self.args.dense)]
         pictures = torch.from_numpy(np.stack([document.picture for document in documents])).float()
         slots = torch.from_numpy(np.stack([document.slots for document in documents]))
