@@ -30,8 +30,8 @@ REFUSED = {
     **dict.fromkeys(("pix2struct", "pp_formulanet", "udop", "vision-encoder-decoder"), "an encoder-decoder"),
     "paligemma": "whose logits change",
 }
-CHANGED = {"hunyuan_vl", "minicpmv4_7"}
-"""What is behind an image is not what one forward of everything has: positions of the first count the images before."""
+CHANGED = {"hunyuan_vl"}
+"""What is behind an image is not what one forward of everything has: its positions count the images before."""
 _ENCODER_DECODERS = {"florence2", "t5gemma2"}
 """Refused before their weights are looked at, as those of other encoder-decoders are."""
 UNUSABLE = {"qwen2_5_omni_thinker", "qwen3_omni_moe_thinker"}  # whose positions need a mask, and the parts of a sound
