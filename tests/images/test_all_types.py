@@ -19,7 +19,7 @@ from tests.images.oracle import evict_all, worst_error
 
 EXACT = {
     "aria", "aya_vision", "cohere2_vision", "cosmos3_edge", "cosmos3_omni", "deepseek_vl", "deepseek_vl_hybrid", "ernie4_5_vl_moe",
-    "exaone4_5", "gemma3", "gemma4", "gemma4_unified", "glm46v", "glm4v", "glm4v_moe", "glm5_next", "glm_ocr", "glmga", "hy_v4_vl",
+    "exaone4_5", "gemma3", "gemma4", "gemma4_unified", "glm46v", "glm4v", "glm4v_moe", "glm_ocr", "glmga", "hy_v4_vl",
     "hyperclovax_vision_v2", "idefics2", "idefics3", "internvl", "janus", "kimi_k25", "lfm2_vl", "lfm3_vl", "lighton_ocr", "llava",
     "llava_next", "llava_next_video", "llava_onevision", "minicpm_ocr", "minicpmv4_6", "mistral3", "mistral_large4", "muse_glimmer",
     "muse_spark", "ovis2", "paddleocr_vl", "qianfan_ocr", "qwen2_5_vl", "qwen2_vl", "qwen3_5", "qwen3_5_moe", "qwen3_vl",
