@@ -121,7 +121,7 @@ def _of_bytes(image: Any, file_format: str | None) -> Any:
     import numpy as np
     from PIL import Image
 
-    greys = np.asarray(image).astype(np.float32)
+    greys: Any = np.asarray(image).astype(np.float32)
     low, high = greys.min(), greys.max()
     if is_16_bit:
         greys = (greys / 257).round()
