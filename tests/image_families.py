@@ -19,7 +19,7 @@ from tests.image_models import PlainProcessor, picture, text_options, tokenizer
 TYPES = sorted(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
 _MAX_PARAMETERS = 20_000_000
 _SIDE, _PATCH = 16, 4
-_COUNTS = (4, 16, 1, 64, 5, 17, 8, 2, 36)  # of the tokens of an image
+_COUNTS = (4, 16, 1, 64, 5, 17, 8, 2, 36, 6)  # of the tokens of an image
 _TOKENS = {
     "vision_start_token_id": "<|vision_start|>", "vision_end_token_id": "<|vision_end|>", "video_token_id": "<|video_pad|>",
     "image_start_token_id": "<|vision_start|>", "image_end_token_id": "<|vision_end|>", "boi_token_id": "<start_of_image>",
@@ -50,16 +50,31 @@ _WHOLE: dict[str, Any] = {
     "hidden_size": 32, "projection_dim": 32, "projector_hidden_size": 32, "mm_tokens_per_image": 4, "downsample_ratio": 0.5,
     "vision_feature_layer": -1, "bos_token_id": 0,
 }  # fmt: skip
+_CODES: dict[str, Any] = {
+    "num_embeddings": 8, "codebook_size": 8, "base_channels": 32, "channel_multiplier": [1, 1], "num_res_blocks": 1,
+    "image_token_embed_dim": 32,
+}  # fmt: skip
+"""Of pictures as codes: eight of them, and few channels."""
 # Of types whose numbers depend on each other: of the whole, of the texts, of the images.
 _OWN: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "aria": ({"projector_patch_to_query_dict": {16: 4}}, {}, {}),
-    "got_ocr2": ({}, {}, {"window_size": 2}),
+    "got_ocr2": ({}, {}, {"window_size": 2, "patch_size": 2}),
+    "pp_chart2table": ({}, {}, {"window_size": 2, "patch_size": 2}),
+    "gemma4_unified": ({}, {}, {"patch_size": 2, "pooling_kernel_size": 2, "mm_embed_dim": 32, "output_proj_dims": 32}),
+    "kimi_k25": ({"projection_hidden_size": 32}, {}, {}),
+    **dict.fromkeys(("muse_glimmer", "muse_spark"), ({"out_hidden_size": 128}, {}, {})),
+    "janus": ({}, {}, _CODES),
     "internvl": ({}, {}, {"image_size": [16, 16], "patch_size": [4, 4]}),
     "qianfan_ocr": ({}, {}, {"image_size": [16, 16], "patch_size": [4, 4]}),
-    "pp_chart2table": ({}, {}, {"window_size": 2}),
     **dict.fromkeys(("llava_next", "llava_next_video", "llava_onevision"), ({"image_grid_pinpoints": [[16, 16]]}, {}, {})),
     "ernie4_5_vl_moe": ({}, {"moe_intermediate_size": [32, 32]}, {}),
     "git": ({"num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 64}, {}, {}),
+}
+_OF_TEXT = ("text", "llm", "language")
+# What configs are made with, as it is None otherwise.
+_GIVEN: dict[str, dict[str, Any]] = {
+    **{kind: {"vision_config": {}} for kind in ("gemma4", "gemma4_unified")},
+    "hunyuan_vl": {"text_config": {"head_dim": 8}},
 }
 
 
@@ -148,6 +163,8 @@ def _layouts(made: Any) -> Iterator[StandIn]:
         ((1, num_patches, 3, _PATCH, _PATCH), grid),
         ((1, num_patches, size), patches),
         ((1, num_patches, size), {"image_position_ids": places}),
+        ((1, 3, _PATCH, _PATCH * num_patches), {"target_sizes": torch.tensor([[4, 4]])}),
+        ((1, 3, _SIDE, _SIDE), {"high_res_pixel_values": torch.ones(1, 3, _SIDE, _SIDE)}),
         ((1, 3, _SIDE, _SIDE), sized),
         ((1, 2, 3, _SIDE, _SIDE), sized),
         ((1, 1, 3, _SIDE, _SIDE), masked),
@@ -162,18 +179,19 @@ def _layouts(made: Any) -> Iterator[StandIn]:
 
 
 def _config(kind: str) -> Any:
-    config, (whole, text, vision) = transformers.CONFIG_MAPPING[kind](), _OWN.get(kind, ({}, {}, {}))
+    config = transformers.CONFIG_MAPPING[kind](**_GIVEN.get(kind, {}))
+    whole, text, vision = _OWN.get(kind, ({}, {}, {}))
     network_class = transformers.AutoModelForImageTextToText._model_mapping[type(config)]
     has_grid = "image_grid_thw" in inspect.signature(network_class.forward).parameters
     parts = {name: part for name in type(config).sub_configs if (part := getattr(config, name, None)) is not None}
     for name, part in parts.items():
-        is_text = any(word in name for word in ("text", "llm", "language"))
+        is_text = any(word in name for word in _OF_TEXT)
         own = text if is_text else vision
         _shrink(part, {**text_options(), **_TEXT, **own} if is_text else {**_VISION, **own})
         if is_text and has_grid and "rope_parameters" in vars(part):
             axes = {"mrope_section": [1, 1, 2], "partial_rotary_factor": 1.0}
             part.rope_parameters = {"rope_type": "default", "rope_theta": 1e4, **(part.rope_parameters or {}), **axes}
-    if not parts:
+    if not any(word in name for name in parts for word in _OF_TEXT):
         _shrink(config, {**text_options(), **_TEXT})
     end = tokenizer().eos_token_id
     ids = {name: tokenizer().convert_tokens_to_ids(token) for name, token in _TOKENS.items()}

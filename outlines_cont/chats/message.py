@@ -43,19 +43,26 @@ def with_instruction(messages: Sequence[Message], text: str, *, has_system: bool
     first = messages[0] if messages else {}
     content = first.get("content")
     if first.get("role") in ("system", "developer") and content is not None:
-        return [{**first, "content": _joined(content, text)}, *messages[1:]]
+        return [{**first, "content": _below(content, text)}, *messages[1:]]
     asked = next((i for i, message in enumerate(messages) if message["role"] == "user"), None)
     if has_system or asked is None:
         return [{"role": "system", "content": text}, *messages]
-    told = {**messages[asked], "content": _joined(text, messages[asked].get("content") or "")}
+    told = {**messages[asked], "content": _below(text, messages[asked].get("content") or "")}
     return [*messages[:asked], told, *messages[asked + 1 :]]
 
 
-def _joined(first: Any, second: Any) -> Any:
-    """Return two contents as one, a text if both are."""
+def _below(first: Any, second: Any) -> Any:
+    """Return two contents with an empty line between them."""
     if isinstance(first, str) and isinstance(second, str):
         return f"{first}\n\n{second}" if second else first
-    return [part for content in (first, second) for part in _parts_of(content)]
+    return joined(first, second)
+
+
+def joined(*contents: Any) -> Any:
+    """Return contents as one: a text, if all are; else the parts of all."""
+    if all(isinstance(content, str) for content in contents):
+        return "".join(contents)
+    return [part for content in contents for part in _parts_of(content)]
 
 
 def _parts_of(content: Any) -> list[Any]:

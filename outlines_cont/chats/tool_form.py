@@ -18,7 +18,7 @@ from operator import add, and_, eq, or_
 from typing import Any
 
 import fsm
-from outlines_cont.chats.message import call_arguments, called_functions, with_instruction
+from outlines_cont.chats.message import call_arguments, called_functions, joined, with_instruction
 from outlines_cont.chats.template import ChatTemplate
 from outlines_cont.chats.tool import Tool
 from outlines_cont.errors import ChatError, shortened
@@ -469,9 +469,9 @@ def as_text(
             gap = "\n" if content else ""
             out.append({"role": "assistant", "content": content + gap + GENERIC.written(calls)})
         elif message["role"] == "tool":
-            answer = f"<tool_response>\n{message['content']}\n</tool_response>"
+            answer = joined("<tool_response>\n", message["content"] or "", "\n</tool_response>")
             if last == "tool":
-                out[-1] = {"role": "user", "content": f"{out[-1]['content']}\n{answer}"}
+                out[-1] = {"role": "user", "content": joined(out[-1]["content"], "\n", answer)}
             else:
                 out.append({"role": "user", "content": answer})
         else:

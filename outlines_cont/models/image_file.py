@@ -1,6 +1,7 @@
 """`open_image`: an image of PIL, a path, the bytes of a file, an array or a `data:` URL as an RGB image of PIL, turned as its file says,
-on white where it is transparent; of an animation the first frame. Limits of bytes and pixels are checked before anything is decoded, as a
-small file may have billions of pixels. Nothing is fetched from the network. Needs pillow, which is imported when the first image is opened.
+on white where it is transparent; of an animation the first frame; greys of 16 bits become bytes. Limits of bytes and pixels are checked
+before anything is decoded, as a small file may have billions of pixels. Nothing is fetched from the network. Needs pillow, which is
+imported when the first image is opened.
 `thumbnail`: a small picture of an image, for pages.
 """
 
@@ -9,6 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import io
+import stat
 import warnings
 from dataclasses import dataclass
 from os import PathLike
@@ -53,12 +55,19 @@ def open_image(source: Any, limits: ImageLimits = LIMITS) -> Any:
         ImportError: pillow is not installed.
     """
     try:
-        from PIL import Image
+        from PIL import Image, UnidentifiedImageError
     except ImportError as error:
         raise ImportError("images need pillow: `pip install 'outlines-cont[images]'`") from error
     if isinstance(source, Image.Image):
         _check_pixels(source.size, limits)
-        return _upright(source)
+        try:
+            return _upright(source)
+        except ImageError:
+            raise
+        except Exception as error:  # PIL reads the pixels of a file as late as here
+            raise ImageError(
+                f"expected an image that PIL can read, got {source.mode} of {source.size}: {error}"
+            ) from error
     if hasattr(source, "__array__") or hasattr(source, "detach"):
         return Image.fromarray(_checked_array(source, limits))
     data = _data(source, limits)
@@ -71,10 +80,17 @@ def open_image(source: Any, limits: ImageLimits = LIMITS) -> Any:
                 return _upright(image)
     except ImageError:
         raise
+    except UnidentifiedImageError as error:  # whose text has an address in memory
+        raise ImageError(_unreadable(source, data, "none that PIL knows" if data else "an empty file")) from error
+    except Image.DecompressionBombError as error:  # PIL has limits of its own
+        most = f"at most {limits.pixels:,}" if limits.pixels is not None else "fewer"
+        raise ImageError(f"expected an image of {most} pixels ({_shown(source)}): {error}") from error
     except Exception as error:  # those of many decoders
-        raise ImageError(
-            f"expected the file of an image that PIL reads, such as PNG or JPEG, got {len(data)} bytes ({_shown(source)}): {error}"
-        ) from error
+        raise ImageError(_unreadable(source, data, error)) from error
+
+
+def _unreadable(source: Any, data: bytes, why: object) -> str:
+    return f"expected the file of an image that PIL reads, such as PNG or JPEG, got {len(data)} bytes ({_shown(source)}): {why}"
 
 
 def thumbnail(image: Any) -> str:
@@ -88,12 +104,32 @@ def thumbnail(image: Any) -> str:
 def _upright(image: Any) -> Any:
     from PIL import Image, ImageOps
 
-    turned = ImageOps.exif_transpose(image)
-    if turned.mode in ("RGBA", "LA", "PA") or "transparency" in turned.info:
+    turned = _of_bytes(ImageOps.exif_transpose(image), image.format)
+    turned = turned.convert("LA") if turned.mode == "La" else turned  # which PIL converts to nothing else
+    if turned.mode in ("RGBA", "RGBa", "LA", "PA") or "transparency" in turned.info:
         layer = turned.convert("RGBA")
         turned = Image.new("RGBA", layer.size, "white")
         turned.alpha_composite(layer)
     return turned.convert("RGB")
+
+
+def _of_bytes(image: Any, file_format: str | None) -> Any:
+    """Return an image whose greys are bytes: PIL would make white of all 16-bit greys above 255, and black of floats from 0 to 1."""
+    is_16_bit = image.mode.startswith("I;16") or (image.mode == "I" and file_format == "PNG")  # that of pillow 10.1
+    if not is_16_bit and image.mode not in ("I", "F"):
+        return image
+    import numpy as np
+    from PIL import Image
+
+    greys: Any = np.asarray(image).astype(np.float32)
+    low, high = greys.min(), greys.max()
+    if is_16_bit:
+        greys = (greys / 257).round()
+    elif not 0 <= low <= high <= 255 or (image.mode == "F" and high <= 1):
+        raise ImageError(
+            f"expected an image of 8 or 16 bits, got greys from {low:g} to {high:g} ({image.mode}). Save it with 8 bits."
+        )
+    return Image.fromarray(greys.astype(np.uint8))
 
 
 def _data(source: Any, limits: ImageLimits) -> bytes:
@@ -111,8 +147,10 @@ def _data(source: Any, limits: ImageLimits) -> bytes:
             f"expected an image of PIL, a path, bytes, an array of bytes or a `data:` URL, got {type(source).__name__}"
         )
     try:
-        size = Path(source).stat().st_size
-        _check_size(size, limits)
+        found = Path(source).stat()
+        if not (stat.S_ISREG(found.st_mode) or stat.S_ISDIR(found.st_mode)):  # of which there may be no end
+            raise ImageError(f"expected the path of an image, but {_shown(source)} is no regular file")
+        _check_size(found.st_size, limits)
         return Path(source).read_bytes()
     except (OSError, ValueError) as error:
         if isinstance(error, ImageError):

@@ -56,6 +56,14 @@ class ImageFiles:
         """Yield a row for each file; one that cannot be read fails where its image is opened."""
         for number, name in enumerate(self._names, start=1):
             digest = b""
-            with suppress(OSError, ValueError), Path(name).open("rb") as file:
-                digest = hashlib.file_digest(file, "sha256").digest()
+            with suppress(OSError, ValueError):
+                digest = _digest(Path(name))
             yield InputRow(number, digest_of(name.encode("utf-8", "surrogatepass") + digest), {self._field: name})
+
+
+def _digest(path: Path) -> bytes:
+    """Return the digest of a file; of what is no regular file, such as a pipe, nothing, as reading may never end."""
+    if not path.is_file():
+        return b""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").digest()

@@ -5,7 +5,7 @@
 Three sets of receipts are drawn, all with names of shops and places that training never shows:
 
 - *demo*: the words of `outlines-cont demo --images`, in pillow's font, which training has;
-- *words*: held-out words, in the fonts of training;
+- *words*: held-out words, in seven fonts of training;
 - *fonts*: held-out words, in families of fonts that training never shows.
 
 Records are written greedily by `generate.json`; single facts are asked for on the same state. A field is right when its value equals the
@@ -29,7 +29,7 @@ from outlines_cont.cli.demo_images import PROMPT, Receipt
 from outlines_cont.cli.receipts import default_font, demo_receipts
 from outlines_cont.models import HuggingFaceModel
 from scripts.tiny_vision.documents import DocumentSource
-from scripts.tiny_vision.fonts import HELD_OUT, TRAINED, Fonts
+from scripts.tiny_vision.fonts import COMMON, HELD_OUT, Fonts
 from scripts.tiny_vision.words import ReceiptWords
 
 BATCH_SIZE = 20
@@ -44,7 +44,7 @@ def pictures_of(name: str, folder: Path, count: int, seed: int) -> list[tuple[di
             (receipt.record, picture, default_font(12.0).getname()[0])
             for receipt, picture in demo_receipts(seed + 1000, count)
         ]
-    fonts = Fonts(folder, TRAINED, False) if name == "words" else Fonts(folder, HELD_OUT, False)
+    fonts = Fonts(folder, COMMON, False) if name == "words" else Fonts(folder, HELD_OUT, False)
     source = DocumentSource(ReceiptWords(True), fonts, random.Random(f"evaluate {name} {seed}"))
     found = []
     for _ in range(count):

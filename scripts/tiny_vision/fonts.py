@@ -10,7 +10,7 @@ from PIL import ImageFont
 
 from outlines_cont.cli.receipts import CURRENCIES, default_font
 
-TRAINED = (
+COMMON = (
     *(
         "DejaVuSans",
         "DejaVuSans-Bold",
@@ -21,6 +21,19 @@ TRAINED = (
     ),
     "OpenSans-Regular",
 )
+"""Those of the training of the reader and the tower; the set *words* of the evaluation has them."""
+TRAINED = (
+    *COMMON,
+    *("LiberationSerif-Regular", "DejaVuSerif", "FreeSans", "FreeSerif", "C059-Roman", "P052-Roman"),
+    *(
+        "Cantarell-Regular",
+        "LiberationSans-Bold",
+        "OpenSans-Semibold",
+        "FiraCode-Regular",
+        "NotoMono-Regular",
+        "Inconsolata",
+    ),
+)
 HELD_OUT = (
     "Roboto-Regular",
     "Carlito-Regular",
@@ -29,7 +42,7 @@ HELD_OUT = (
     "Caladea-Regular",
     "URWBookman-Light",
 )
-DEFAULT_SHARE = 0.5
+DEFAULT_SHARE = 0.35
 """Share of pictures in pillow's font, which the demo has."""
 
 

@@ -4,9 +4,12 @@ r"""Train the bundled vision model in three stages, each a run of its own; the s
     python -m scripts.tiny_vision.train tower --fonts FONTS --output scratch/tower --minutes 20
     python -m scripts.tiny_vision.train joint --fonts FONTS --reader scratch/reader --tower scratch/tower \
         --output scratch/vision --minutes 30
+    python -m scripts.tiny_vision.train joint --fonts FONTS --from outlines_cont/models/tiny_vision \
+        --dense 16 --output scratch/longer --minutes 60
 
 *reader* teaches the language model to read receipts whose patches are given as the characters in them: nothing is drawn. *tower* teaches
-the vision tower which characters are in each patch. *joint* puts the two together and trains both on records of pictures.
+the vision tower which characters are in each patch. *joint* puts the two together and trains both on records of pictures; with `--from`
+it goes on from a model folder. A run that was ended goes on with `--resume` and the same options.
 """
 
 import argparse
@@ -27,6 +30,7 @@ from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 from torch.nn import functional
+from transformers import LlavaForConditionalGeneration
 
 from scripts.tiny_vision.assemble import DEVIATION, MEAN, new_network, new_tokenizer, save
 from scripts.tiny_vision.documents import CHARACTERS, COLUMNS, NUM_CLASSES, NUM_SLOTS, ROWS, Document, DocumentSource
@@ -43,6 +47,8 @@ BLANK_WEIGHT = 0.2
 DENSE_SHARE = 0.8
 """Share of pictures that are full of text in the training of the tower."""
 _CHECKPOINT = "stage.safetensors"
+_PROGRESS = "progress.pt"
+"""What a run needs beside its checkpoint to go on: the running mean, the optimizers, the clock."""
 _KEY = re.compile(r'"(\w+)":')
 _VALUE = re.compile(r'":\[?\{?"?')
 
@@ -204,8 +210,9 @@ def tower_loss(logits: Tensor, slots: Tensor) -> Tensor:
 class Clock:
     """Progress of a run, 0 to 1, and the learning rate's factor: linear warm-up over steps, then a cosine by the clock."""
 
-    def __init__(self, minutes: float, warmup: int) -> None:
-        self._start, self._seconds, self._warmup, self.step = time.monotonic(), minutes * 60, warmup, 0
+    def __init__(self, minutes: float, warmup: int, seconds: float = 0.0, step: int = 0) -> None:
+        self._start, self._seconds = time.monotonic() - seconds, minutes * 60
+        self._warmup, self.step = warmup, step
 
     @property
     def seconds(self) -> float:
@@ -279,11 +286,15 @@ class Run:
         self.tokenizer = new_tokenizer()
         self.network: Any = new_network(self.tokenizer)
         self.network.config._attn_implementation = "sdpa"
+        if args.begin is not None:
+            known = LlavaForConditionalGeneration.from_pretrained(args.begin, dtype=torch.float32)
+            self.network.load_state_dict(known.state_dict())
         self.slots = Slots(self.network.model.language_model.embed_tokens.weight.detach(), self.tokenizer)
         self.heads = Heads(self.network.config.vision_config.hidden_size)
         for folder in (args.reader, args.tower):
             if folder is not None:
                 self._load(folder)
+        self.has_slots = args.reader is not None or args.begin is None
         self.has_pictures = args.stage != "reader"
         self.source = DocumentSource(ReceiptWords(False), Fonts(args.fonts, TRAINED, True), random.Random(args.seed))
         self.looks = {
@@ -291,6 +302,8 @@ class Run:
             "new words and fonts": self._held_out(HELD_OUT, False),
         }
         self.mean: Any = None
+        self.is_new_head = args.begin is not None and args.tower is None
+        """Whether the tower does not yet learn from the heads, which begin at random weights."""
         self._rng = random.Random(f"dense {args.seed}")
 
     def _held_out(self, fonts: tuple[str, ...], with_default: bool) -> list[Batch]:
@@ -329,9 +342,37 @@ class Run:
             for name, module in self._modules().items()
             for key, value in module.state_dict().items()
         }
-        save_file(weights, self.args.output / _CHECKPOINT)
+        part = self.args.output / f"{_CHECKPOINT}.part"
+        save_file(weights, part)
+        part.replace(self.args.output / _CHECKPOINT)
         if self.args.stage == "joint":
             save(self.mean, self.tokenizer, self.args.output / "model", torch.float16)
+
+    def save_progress(self, clock: Clock, optimizers: list[Any]) -> None:
+        """Write what `--resume` needs; a run that is killed while it writes leaves the file of before."""
+        part = self.args.output / f"{_PROGRESS}.part"
+        torch.save(
+            {
+                "weights": {name: module.state_dict() for name, module in self._modules().items()},
+                "mean": None if self.mean is None else self.mean.state_dict(),
+                "optimizers": [optimizer.state_dict() for optimizer in optimizers],
+                "seconds": clock.seconds,
+                "step": clock.step,
+            },
+            part,
+        )
+        part.replace(self.args.output / _PROGRESS)
+
+    def load_progress(self, optimizers: list[Any]) -> Clock:
+        """Return the clock of the run that `--output` holds, after its weights and optimizers were loaded."""
+        found = torch.load(self.args.output / _PROGRESS)
+        for name, module in self._modules().items():
+            module.load_state_dict(found["weights"][name])
+        if self.mean is not None:
+            self.mean.load_state_dict(found["mean"])
+        for optimizer, state in zip(optimizers, found["optimizers"], strict=True):
+            optimizer.load_state_dict(state)
+        return Clock(self.args.minutes, self.args.warmup, found["seconds"], found["step"])
 
     def loss(self, batch: Batch) -> Tensor:
         """Return the loss of a batch."""
@@ -342,15 +383,24 @@ class Run:
                 features = features + self.args.blur * features.detach().std() * torch.randn_like(features)
             return text_loss(text_logits(self.network, batch, features), batch)
         hidden = tower_output(self.network, batch.pixels)
-        loss = tower_loss(self.heads(hidden), batch.slots)
+        loss = tower_loss(self.heads(hidden.detach() if self.is_new_head else hidden), batch.slots)
         if self.args.reader is None and stage == "tower":
             return loss
         features = self.network.model.multi_modal_projector(hidden)
-        wanted = self.slots(batch.slots).detach()
-        loss = loss + functional.mse_loss(features, wanted) / wanted.var()
+        if self.has_slots:
+            wanted = self.slots(batch.slots).detach()
+            loss = loss + functional.mse_loss(features, wanted) / wanted.var()
         if stage == "tower":
             return loss
         return text_loss(text_logits(self.network, batch, features), batch) + self.args.auxiliary * loss
+
+    def dense_loss(self) -> Tensor:
+        """Return the loss of the tower on `--dense` pictures full of text: a seventh of the cost of as many records."""
+        documents = [self.source.draw_dense() for _ in range(self.args.dense)]
+        pictures = torch.from_numpy(np.stack([document.picture for document in documents])).float()
+        slots = torch.from_numpy(np.stack([document.slots for document in documents]))
+        hidden = tower_output(self.network, ((pictures / 255 - MEAN) / DEVIATION)[:, None].expand(-1, 3, -1, -1))
+        return tower_loss(self.heads(hidden.detach() if self.is_new_head else hidden), slots)
 
     @torch.inference_mode()
     def look(self) -> dict[str, Any]:
@@ -388,14 +438,18 @@ class Run:
         modules = {name: module for name, module in self._modules().items() if stage != "joint" or name != "slots"}
         optimizers: list[Any] = optimizers_of(modules, args.lr)
         groups = [group for optimizer in optimizers for group in optimizer.param_groups]
-        clock, looked, total, count = Clock(args.minutes, args.warmup), time.monotonic(), 0.0, 0
         if stage == "joint":
             self.mean = deepcopy(self.network)
+        clock = self.load_progress(optimizers) if args.resume else Clock(args.minutes, args.warmup)
+        looked, total, count = time.monotonic(), 0.0, 0
         while True:
             progress = clock.progress
+            self.is_new_head &= clock.step < args.warmup
             for group in groups:
                 group["lr"] = group.setdefault("highest", group["lr"]) * clock.factor()
             loss = self.loss(batch_of([self._document() for _ in range(args.batch)], self.tokenizer))
+            if args.dense:
+                loss = loss + self.dense_loss()
             for optimizer in optimizers:
                 optimizer.zero_grad(set_to_none=True)
             loss.backward()
@@ -414,6 +468,7 @@ class Run:
                 total, count = 0.0, 0
             if progress >= 1 or time.monotonic() - looked > 60 * args.look:
                 self.save()
+                self.save_progress(clock, optimizers)
                 print(json.dumps(self.look()), flush=True)
                 looked = time.monotonic()
             if progress >= 1:
@@ -437,10 +492,18 @@ def main() -> None:
     parser.add_argument("--output", type=Path, required=True, help="folder of the checkpoints and the final model")
     parser.add_argument("--reader", type=Path, help="folder of a reader to go on from")
     parser.add_argument("--tower", type=Path, help="folder of a tower to go on from, or of a joint model")
+    parser.add_argument("--from", dest="begin", type=Path, help="folder of a model to go on from in `joint`")
+    parser.add_argument("--resume", action="store_true", help="go on with the run whose files are in --output")
     parser.add_argument("--minutes", type=float, default=20.0, help="how long to train (default: 20)")
     parser.add_argument("--lr", type=float, default=2e-3, help="highest learning rate (default: 0.002)")
     parser.add_argument("--warmup", type=int, default=100, help="steps of rising learning rate (default: 100)")
     parser.add_argument("--batch", type=int, default=8, help="pictures of a batch (default: 8)")
+    parser.add_argument(
+        "--dense",
+        type=int,
+        default=0,
+        help="pictures full of text that `joint` adds to a batch for the tower (default: 0)",
+    )
     parser.add_argument("--blur", type=float, default=0.1, help="noise of the reader's patches (default: 0.1)")
     parser.add_argument(
         "--auxiliary", type=float, default=0.3, help="weight of the tower's losses in `joint` (default: 0.3)"

@@ -2,6 +2,7 @@
 
 - `masks`: masks of random languages against the plain loop over all tokens;
 - `chains`: random chains of pieces against fresh runs;
+- `images`: such chains behind images;
 - `doubling`: schemas and grammars whose references double, which must be compiled or refused with little work;
 - `types`: random pydantic types against pydantic;
 - `patterns`: random ECMA-262 patterns against Node.js.
@@ -20,9 +21,11 @@ from random import SystemRandom
 from typing import Any
 
 from tests import node
-from tests.fuzz import chains, doubling, masks, patterns, types
+from tests.fuzz import chains, doubling, images, masks, patterns, types
 
-FUZZERS: dict[str, Any] = {"masks": masks, "chains": chains, "doubling": doubling, "types": types, "patterns": patterns}
+FUZZERS: dict[str, Any] = {
+    **{"masks": masks, "chains": chains, "images": images, "doubling": doubling, "types": types, "patterns": patterns}
+}
 """Modules with `Counts` and `run`."""
 
 

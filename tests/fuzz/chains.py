@@ -11,13 +11,13 @@ import tempfile
 import traceback
 import warnings
 from collections import deque
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
 from time import monotonic
-from typing import Any
+from typing import Any, ClassVar
 
 from fsm import FSMError
 from outlines_cont import Guidance, SequenceState, Thinking, continuous, generate, models, policies, samplers
@@ -83,19 +83,33 @@ class Call:
 class Chain:
     """A chain from a seed, and the model that writes it."""
 
+    families: ClassVar[Sequence[str]] = FAMILIES
+    most_tokens: ClassVar[int] = 90
+
     seed: int
     random: Random = field(init=False)
     told: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.random = Random(self.seed)
-        family = self.random.choice(FAMILIES)
+        family = self.random.choice(self.families)
         self.told.append(family)
-        self.tokenizer = FakeTokenizer()
         reused = self.random.choice([0, 1 << 20])
-        self.model = models.from_transformers(random_network(family), self.tokenizer, prefix_cache_bytes=reused)
-        self.fresh = models.from_transformers(random_network(family), self.tokenizer, prefix_cache_bytes=0)
+        self.model = self.make_model(family, prefix_cache_bytes=reused)
+        self.fresh = self.make_model(family, prefix_cache_bytes=0)
         self.model.prefix_cache.min_tokens = 2
+
+    def make_model(self, family: str, **options: Any) -> HuggingFaceModel:
+        """Return a model of a family, of the same weights each time."""
+        return models.from_transformers(random_network(family), FakeTokenizer(), **options)
+
+    def scores(self, row: StateRow) -> list[float]:
+        """Return the log-probability of each token of a row by one forward of everything."""
+        return rescored(self.fresh, row.token_ids)
+
+    def running(self) -> AbstractContextManager[None]:
+        """Return what is around each piece of the model."""
+        return nullcontext()
 
     def sampler(self) -> Any:
         """Return a sampler or None."""
@@ -211,7 +225,8 @@ def _judged(chain: Chain, call: Call, state: SequenceState, counts: Counts) -> t
     """Write a piece; return the state after it, and what is wrong."""
     options = {**call.options, "rng": chain.random.randint(0, 99) if state.num_samples == 1 and chain.random.random() < 0.5 else None}
     before = [(_shown(row), row.weight) for row in _rows(state)]
-    written = continuous(call.made(chain.model))(state, **options)
+    with chain.running():
+        written = continuous(call.made(chain.model))(state, **options)
     counts.pieces += 1
     counts.rows += len(_rows(written))
     wrong = [] if before == [(_shown(row), row.weight) for row in _rows(state)] else ["the state before has changed"]
@@ -220,13 +235,14 @@ def _judged(chain: Chain, call: Call, state: SequenceState, counts: Counts) -> t
     first = max(len(row.token_ids) for row in _rows(state))
     for row in _rows(written):
         if row.error is None:
-            wrong += _rescored(chain.fresh, row, first)
-    return written, wrong + _other_ways(chain, call, state, options, written)
+            wrong += _rescored(chain, row, first)
+    with chain.running():
+        return written, wrong + _other_ways(chain, call, state, options, written)
 
 
-def _rescored(model: HuggingFaceModel, row: StateRow, first: int) -> list[str]:
+def _rescored(chain: Chain, row: StateRow, first: int) -> list[str]:
     """Compare the log-probabilities from a position on with those of one forward; what was healed has those of its text."""
-    plain = rescored(model, row.token_ids)[first:]
+    plain = chain.scores(row)[first:]
     wanted = [score if bytes([kind]) in (GENERATED, FORCED) else 0.0 for score, kind in zip(plain, row.kinds[first:], strict=True)]
     pairs = zip(wanted, row.logprobs[first:], row.kinds[first:], strict=True)
     if all(abs(one - other) <= CLOSE for one, other, kind in pairs if bytes([kind]) != HEALED):
@@ -275,7 +291,9 @@ def _other_ways(chain: Chain, call: Call, state: SequenceState, options: dict[st
     return wrong
 
 
-def run(seed: int, seconds: float, counts: Counts, *, count: int | None = None, progress: float = 0) -> Iterator[str]:
+def run(
+    seed: int, seconds: float, counts: Counts, *, count: int | None = None, progress: float = 0, kind: type[Chain] = Chain
+) -> Iterator[str]:
     """Run chains from a seed on, until a time or a number of them; yield each finding as a text.
 
     Args:
@@ -284,10 +302,11 @@ def run(seed: int, seconds: float, counts: Counts, *, count: int | None = None, 
         counts: is filled.
         count: the most chains.
         progress: print the counts every so many seconds; 0 never.
+        kind: of the chains.
     """
     end, told = monotonic() + seconds, monotonic()
     while monotonic() < end and (count is None or counts.chains < count):
-        chain = Chain(seed + counts.chains)
+        chain = kind(seed + counts.chains)
         counts.chains += 1
         if progress and monotonic() > told + progress:
             told = monotonic()
@@ -323,8 +342,8 @@ def _run(chain: Chain, counts: Counts) -> list[str]:
                 state = chain.changed(state)
         if len(_rows(state)) > 6:
             state = state.take([(0, 0)])
-        if any(len(row.token_ids) > 90 for row in _rows(state)):
-            state = state.tokens[..., :30]
+        if any(len(row.token_ids) > chain.most_tokens for row in _rows(state)):
+            state = state.tokens[..., : chain.most_tokens // 3]
         if not all(row.token_ids for row in _rows(state)):
             return []
     return []

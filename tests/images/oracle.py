@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 import torch
+from torch.nn import functional
 
 from outlines_cont import SequenceState
 from outlines_cont.state.row import SCORED, StateRow
@@ -21,7 +22,7 @@ def whole_logits(model: Any, row: StateRow) -> torch.Tensor:
     given = [span.pixels.inputs for span in row.images if span.pixels is not None and span.pixels.inputs is not None]
     assert len(given) == len(row.images)
     if given:
-        options = {name: torch.cat([inputs[name] for inputs in given], dim=axis) for name in given[0]}
+        options = {name: _joined([inputs[name] for inputs in given], axis) for name in given[0]}
         options |= model._reader.types(row.token_ids)
     place = network.model
     if hasattr(place, "rope_deltas"):
@@ -29,6 +30,16 @@ def whole_logits(model: Any, row: StateRow) -> torch.Tensor:
     with torch.no_grad():
         logits: torch.Tensor = network(input_ids=torch.tensor([row.token_ids]), use_cache=False, **options).logits[0]
     return logits
+
+
+def _joined(tensors: list[torch.Tensor], axis: int) -> torch.Tensor:
+    """Tensors in one, as a processor joins those of several images: smaller ones are padded at the right and the bottom."""
+    sizes = [max(tensor.shape[i] for tensor in tensors) for i in range(tensors[0].dim())]
+    padded = []
+    for tensor in tensors:
+        ends = [0 if i == axis else size - tensor.shape[i] for i, size in enumerate(sizes)]
+        padded.append(functional.pad(tensor, [n for end in reversed(ends) for n in (0, end)]))
+    return torch.cat(padded, dim=axis)
 
 
 def worst_error(model: Any, state: SequenceState) -> float:

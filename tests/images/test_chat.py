@@ -57,6 +57,21 @@ def test_a_conversation_whose_picture_is_replaced_sees_the_other_one() -> None:
     assert edited.state.logprobs.nan_to_num().allclose(second.state.logprobs.nan_to_num(), atol=1e-4)
 
 
+def test_results_of_tools_have_images_if_the_template_knows_no_tools() -> None:
+    def scan() -> str:
+        """Scan the page."""
+        return ""
+
+    model = image_model("llava")
+    chat = chat_of("llava", tools=[scan], tool_form="generic").user("Scan it.")
+    call = {"id": "a", "type": "function", "function": {"name": "scan", "arguments": {}}}
+    results = [{"role": "tool", "tool_call_id": "a", "content": ["See", picture(i)]} for i in (1, 2)]
+    chat = chat.add([{"role": "assistant", "content": "", "tool_calls": [call]}, *results])
+    chat = chat.assistant(generate.regex(model, "[a-z]{3,8}"))
+    assert str(chat.state).count("<tool_response>\nSee<image>\n</tool_response>") == 2
+    assert worst_error(model, chat.state) < 1e-4
+
+
 def test_files_of_conversations_have_their_images() -> None:
     model = image_model("qwen2_5_vl")
     chat = chat_of("qwen2_5_vl").user(["What?", picture(1)]).assistant(generate.regex(model, "[a-z]{3}"))

@@ -13,6 +13,8 @@ import pytest
 
 from outlines_cont import Engine, Guidance, SequenceState, Template, Thinking, continuous, generate, models, policies, samplers
 from tests.examples import first
+from tests.fuzz import images
+from tests.fuzz.seeds import first_seed
 from tests.image_models import parts, picture
 from tests.images.oracle import evict_all, worst_error
 
@@ -133,6 +135,14 @@ def _evicting(model: models.HuggingFaceModel, patch: pytest.MonkeyPatch, rng: ra
         return step(engine)
 
     patch.setattr(Engine, "step", evicted)
+
+
+def test_pieces_of_random_chains_behind_images_are_those_of_fresh_runs() -> None:
+    """As `python -m tests.fuzz images` does for as long as wanted."""
+    counts, seed = images.Counts(), first_seed()
+    findings = list(images.run(seed, 60, counts, count=6))
+    assert not findings, f"repeat with `python -m tests.fuzz images --seed {seed}`\n" + "\n".join(findings)
+    assert counts.pieces > 3
 
 
 @pytest.mark.parametrize("family", ["llava", "idefics3"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import copy
 import io
+import os
 import pickle
 from functools import partial
 from pathlib import Path
@@ -20,6 +21,7 @@ from outlines_cont import continuous, generate, models
 from outlines_cont.errors import ImageError, UnsupportedModel
 from outlines_cont.models.image_file import ImageLimits, open_image
 from outlines_cont.models.image_reader import ImageReader
+from outlines_cont.pipelines.image_files import ImageFiles
 from tests.image_models import VISION, image_model, parts, picture, text_options, tokenizer
 from tests.images.oracle import worst_error
 
@@ -144,10 +146,38 @@ def test_an_image_is_turned_as_its_file_says_and_transparency_is_white() -> None
     assert np.asarray(open_image(_png(clear))).min() == 255
 
 
+def _file(image: Image.Image, kind: str) -> bytes:
+    file = io.BytesIO()
+    image.save(file, format=kind)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("kind", ["PNG", "TIFF"])
+def test_greys_of_sixteen_bits_become_bytes(kind: str) -> None:
+    greys = np.random.default_rng(1).integers(0, 256, (5, 7), dtype=np.uint8)
+    deep = Image.fromarray(greys.astype(np.uint16) * 257)
+    for source in (deep, _file(deep, kind)):
+        assert (np.asarray(open_image(source)) == greys[..., None]).all()
+    for mode in ("I", "F"):
+        assert (np.asarray(open_image(Image.fromarray(greys).convert(mode))) == greys[..., None]).all()
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "PA", "RGB", "RGBA", "CMYK", "YCbCr", "HSV", "LAB", "La", "RGBa"])
+def test_images_of_all_modes_are_those_of_pil_on_white(mode: str) -> None:
+    image = Image.fromarray(picture(2, (16, 12)))
+    way = {"RGBa": "RGBA", "PA": "LA", "La": "LA"}.get(mode, "RGB")
+    given = image.convert(way).convert(mode)
+    assert given.mode == mode
+    assert (np.asarray(open_image(given)) == np.asarray(image.convert(way).convert(mode).convert(way).convert("RGB"))).all()
+
+
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        (b"no image", "the file of an image"),
+        (b"no image", "none that PIL knows$"),
+        (b"", "an empty file$"),
+        (Image.fromarray(np.linspace(0, 1, 6, dtype=np.float32).reshape(2, 3)), r"from 0 to 1 \(F\)"),
+        (Image.fromarray(np.array([[0, 70_000]], dtype=np.int32)), "from 0 to 70000"),
         ("/no/such/file.png", "cannot be read"),
         ("https://example.com/a.png", "URLs are not fetched"),
         ("data:image/png;base64,%%%", "expected base64"),
@@ -170,6 +200,31 @@ def test_limits_are_checked_before_an_image_is_decoded(monkeypatch: pytest.Monke
         open_image(data, ImageLimits(file_bytes=10))
     with pytest.raises(ImageError, match="at most 10 bytes"):
         open_image("data:image/png;base64," + "A" * 1000, ImageLimits(file_bytes=10))
+
+
+def test_what_has_no_end_is_not_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.png")
+    for source in (tmp_path / "pipe.png", "/dev/zero"):
+        with pytest.raises(ImageError, match="no regular file"):
+            open_image(source)
+    assert [row.fields for row in ImageFiles([str(tmp_path / "pipe.png")], "image")] == [{"image": str(tmp_path / "pipe.png")}]
+
+
+def test_an_image_that_pil_cannot_finish_is_an_error_in_all_forms() -> None:
+    data = _png(Image.fromarray(picture(3, (64, 64))))
+    for source in (data[: len(data) // 2], Image.open(io.BytesIO(data[: len(data) // 2]))):
+        with pytest.raises(ImageError, match="truncated"):
+            open_image(source)
+    image = Image.open(io.BytesIO(data))
+    image.close()
+    with pytest.raises(ImageError):
+        open_image(image)
+
+
+def test_the_limit_of_pil_is_told_as_ours(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    with pytest.raises(ImageError, match="at most 64,000,000 pixels"):
+        open_image(_png(Image.new("1", (300, 300))))
 
 
 def test_one_bad_image_of_a_batch_fails_alone() -> None:

@@ -91,6 +91,48 @@ def test_responses_and_messages_have_images(served: Running) -> None:
     assert httpx.post(f"{served.url}/v1/messages", json={**asked, "messages": both, "max_tokens": 1}, timeout=60).status_code == 200
 
 
+def test_results_of_tools_have_images_by_all_protocols(served: Running) -> None:
+    call = {"id": "a", "type": "function", "function": {"name": "scan", "arguments": "{}"}}
+    asked = [{"role": "user", "content": "What?"}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    result = {"role": "tool", "tool_call_id": "a", "name": "scan", "content": ["See", picture(1)]}
+    chat = Chat(served.model).add([*asked, result]).assistant(generate.text(served.model), max_tokens=4)
+    wanted, num_prompt = chat.messages[-1]["content"], chat[:3].state.shape[2]
+    shown = [{"type": "text", "text": "See"}, {"type": "image_url", "image_url": {"url": url(1)}}]
+    source = {"type": "base64", "media_type": "image/png", "data": url(1).partition(",")[2]}
+    blocks = [{"type": "text", "text": "See"}, {"type": "image", "source": source}]
+    items = [
+        {"role": "user", "content": "What?"},
+        {"type": "function_call", "call_id": "a", "name": "scan", "arguments": "{}"},
+        {
+            "type": "function_call_output",
+            "call_id": "a",
+            "output": [{"type": "input_text", "text": "See"}, {"type": "input_image", "image_url": url(1)}],
+        },
+    ]
+    said = [
+        asked[0],
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "a", "name": "scan", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "a", "content": blocks}]},
+    ]
+    body: dict[str, Any] = {"model": "tiny", "temperature": 0}
+    with httpx.Client(base_url=served.url, timeout=60) as client:
+        plain = client.post("/v1/chat/completions", json={**body, "messages": [*asked, {**result, "content": shown}], "max_tokens": 4})
+        assert plain.json()["choices"][0]["message"]["content"] == wanted
+        assert plain.json()["usage"]["prompt_tokens"] == num_prompt
+        other = client.post("/v1/responses", json={**body, "input": items, "max_output_tokens": 4}).json()
+        assert other["output"][0]["content"][0]["text"] == wanted
+        assert other["usage"]["input_tokens"] == num_prompt
+        told = client.post("/v1/messages", json={**body, "messages": said, "max_tokens": 4}).json()
+        assert told["content"][0]["text"] == wanted
+        for role in ("system", "developer", "assistant"):
+            reply = client.post("/v1/chat/completions", json={**body, "messages": [{"role": role, "content": shown}, asked[0]]})
+            assert reply.status_code == 400
+            assert f"this one is of the {role}" in reply.json()["error"]["message"]
+        for kind, match in (("image", "'image_url'"), ("input_image", "'image_url'"), ("video_url", "of a video"), ("file", "of a file")):
+            reply = client.post("/v1/chat/completions", json={**body, "messages": [{"role": "user", "content": [{"type": kind}]}]})
+            assert match in reply.json()["error"]["message"]
+
+
 def bomb() -> str:
     """A PNG of some hundred bytes that says it has 12,000 x 12,000 pixels."""
     data = b"\x89PNG\r\n\x1a\n"

@@ -354,7 +354,7 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"messages": [{"role": "king", "content": "a"}]}, "messages/0/role"),
     (_said({"type": "image", "source": {"type": "url", "url": "a"}}), "expected a URL of http or https"),
     (_said({"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": ""}}), "Send its text"),
-    (_said({"type": "tool_result", "tool_use_id": "a", "content": [{"type": "image"}]}), "belongs to a message of the user"),
+    (_said({"type": "tool_result", "tool_use_id": "a", "content": [{"type": "image"}]}), "source"),
     (_said({"type": "server_tool_use", "id": "a"}), "'server_tool_use'"),
     (_said({"type": ["a"]}), "messages/0/content/0"),
     (_said({}), "messages/0/content/0/type"),

@@ -96,7 +96,7 @@ class OtherBlock(_Part):
     @classmethod
     def _is_read(cls, kind: str) -> str:
         if kind == "image":
-            raise ValueError("an image belongs to a message of the user, beside its texts. Send it there.")
+            raise ValueError("an image belongs to a message of the user, or to the result of a tool. Send it there.")
         raise ValueError(
             f"expected a block of one of the types {', '.join(map(repr, _BLOCKS))}, got {kind[:100]!r}. Send its content as text."
         )
@@ -254,10 +254,11 @@ class ToolUseBlock(_Part):
 
 _READ = Annotated[
     Annotated[TextBlock, Tag("text")]
+    | Annotated[ImageBlock, Tag("image")]
     | Annotated[DocumentBlock, Tag("document")]
     | Annotated[SearchResultBlock, Tag("search_result")]
     | Annotated[OtherBlock, Tag("other")],
-    _by_type("text", "document", "search_result"),
+    _by_type("text", "image", "document", "search_result"),
 ]
 
 
@@ -560,15 +561,24 @@ def _told(message: InputMessage) -> Iterator[dict[str, Any]]:
     has_results = False
     for block in message.blocks:
         if not isinstance(block, ToolResultBlock):
-            said.append(block.as_chat() if isinstance(block, ImageBlock) else block.text)
+            said.append(_shown(block))
             continue
         has_results = True
         if said:
             yield {"role": message.role, "content": _content(said)}
             said = []
-        yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": _text(block.content)}
+        yield {"role": "tool", "tool_call_id": block.tool_use_id, "content": _result(block.content)}
     if said or not has_results:
         yield {"role": message.role, "content": _content(said)}
+
+
+def _shown(block: Any) -> Any:
+    return block.as_chat() if isinstance(block, ImageBlock) else block.text
+
+
+def _result(content: str | Sequence[Any] | None) -> str | list[dict[str, Any]]:
+    """Return the result of a call as the content of a message."""
+    return content if isinstance(content, str) else _content([_shown(block) for block in content or ()])
 
 
 def _content(said: Sequence[Any]) -> str | list[dict[str, Any]]:

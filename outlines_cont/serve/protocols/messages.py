@@ -58,19 +58,18 @@ class Body(Strict):
         return given
 
 
-_MEDIA = {
-    "image": "a vision model",
-    "video": "a vision model",
-    "audio": "a model that hears",
-    "file": "a model that reads files",
-}
+_MEDIA = {"video": "of a video", "audio": "of a sound", "file": "of a file"}
 
 
-def check_media(kind: Any) -> Any:
-    """Return the type of a part of a message; raise for one that is not text, with what it would need."""
-    found = next((need for name, need in _MEDIA.items() if isinstance(kind, str) and name in kind), None)
+def check_media(kind: Any, image: str = "image_url") -> Any:
+    """Return the type of a part of a message; raise for one that is not read, with the type that an image has in its place."""
+    if isinstance(kind, str) and "image" in kind:
+        raise invalid(
+            f"expected an image of a user, or in the result of a tool, as a part of the type {image!r}, got {kind!r}"
+        )
+    found = next((name for media, name in _MEDIA.items() if isinstance(kind, str) and media in kind), None)
     if found is not None:
-        raise invalid(f"this model reads texts alone, and a part of the type {kind!r} needs {found}: expected 'text'")
+        raise invalid(f"expected a text or an image, got a part {found} ({kind!r}), which this server does not read")
     return kind
 
 
@@ -80,6 +79,11 @@ def check_url(url: str | None, field: str) -> None:
         raise invalid("expected an image as a `data:` URL, such as 'data:image/png;base64,...', or by http", field)
 
 
+def wrong_place(role: str) -> str:
+    """Return what is wrong about an image in a message of a role."""
+    return f"an image belongs to a message of the user, or to the result of a tool, and this one is of the {role}"
+
+
 class ImageURL(Tolerant):
     """An image of a message, in a URL; `detail` changes nothing."""
 
@@ -87,7 +91,7 @@ class ImageURL(Tolerant):
 
 
 class ContentPart(Tolerant):
-    """A part of a message: a text, or an image in a URL. No file is opened; audio and video are refused."""
+    """A part of a message: a text, or an image in a URL. No file is opened; sounds and videos are refused."""
 
     type: Literal["text", "input_text", "output_text", "refusal", "image_url"]
     text: str | None = None
@@ -171,6 +175,12 @@ class Message(Tolerant):
         if isinstance(given, dict) and given.get("tool_calls") and "function_call" in given:
             return {name: value for name, value in given.items() if name != "function_call"}
         return given
+
+    @model_validator(mode="after")
+    def _has_own_parts(self) -> Message:
+        if self.images and self.role not in ("user", "tool", "function"):
+            raise invalid(wrong_place(self.role), "content")
+        return self
 
     @property
     def text(self) -> str:

@@ -5,12 +5,13 @@ stored: each request has the whole conversation.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
 
 from outlines_cont.serve.protocols.api_error import APIError
-from outlines_cont.serve.protocols.messages import Strict, Tolerant, check_media, check_url, invalid
+from outlines_cont.serve.protocols.messages import Strict, Tolerant, check_media, check_url, invalid, wrong_place
 from outlines_cont.serve.protocols.requests import MAX_TOP, ChatRequest, Effort, Sampling
 from outlines_cont.serve.protocols.tools import Grammar, Named, TextFormat
 
@@ -32,7 +33,7 @@ class InputText(Tolerant):
     text: str | None = None
     refusal: str | None = None
 
-    _check = field_validator("type", mode="before")(check_media)
+    _check = field_validator("type", mode="before")(partial(check_media, image="input_image"))
 
     @property
     def content(self) -> str:
@@ -85,7 +86,7 @@ def _text(content: Shown | Content | None) -> str:
 
 
 def _shown(content: Shown) -> str | list[dict[str, Any]]:
-    """Return what a user has said as a chat has it: a text, or parts, if there are images."""
+    """Return what a user has said, or a tool has returned, as a chat has it: a text, or parts, if there are images."""
     if isinstance(content, str) or not any(isinstance(part, InputImage) for part in content):
         return _text(content)
     return [
@@ -110,7 +111,7 @@ class MessageItem(_Item):
     @model_validator(mode="after")
     def _has_own_parts(self) -> MessageItem:
         if self.role != "user" and _shown(self.content) != _text(self.content):
-            raise invalid(f"an image belongs to a message of the user, and this one is of the {self.role}", "content")
+            raise invalid(wrong_place(self.role), "content")
         return self
 
 
@@ -145,7 +146,7 @@ class OutputItem(_Item):
 
     type: Literal["function_call_output", "custom_tool_call_output"]
     call_id: str
-    output: Content
+    output: Shown
 
 
 class ReasoningItem(_Item):
@@ -377,7 +378,7 @@ class ResponsesRequest(Sampling):
             if isinstance(item, ReasoningItem):
                 thoughts = {"reasoning_content": _text(item.content or item.summary or [])}
             elif isinstance(item, OutputItem):
-                found.append({"role": "tool", "tool_call_id": item.call_id, "content": _text(item.output)})
+                found.append({"role": "tool", "tool_call_id": item.call_id, "content": _shown(item.output)})
             elif isinstance(item, MessageItem):
                 found.append(
                     {"role": item.role, "content": _shown(item.content)}
