@@ -10,6 +10,7 @@ from random import Random
 from typing import Any
 
 import jsonschema
+import pytest
 from hypothesis import HealthCheck, example, given, note, settings
 from hypothesis import strategies as st
 
@@ -269,3 +270,31 @@ def test_an_exponent_is_exact_within_bounds(bounds: dict[str, float], values: li
         if value and abs(value) < 1e308 and value not in bounds.values():
             spelled = {json.dumps(value), repr(value).replace("e-0", "e-").replace("e+", "e")}
             assert {text for text in spelled if expression.accepts(text)} == (spelled if is_inside(value) else set())
+
+
+STRINGS, LISTED, WHOLE = "strings: ", "listed numbers: ", "whole numbers: "
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ({"multipleOf": 0.1}, ["at most 1 decimal, and 14 digits before"]),
+        ({"multipleOf": 0.001}, ["at most 3 decimals, and 12 digits before"]),
+        ({"type": "integer"}, [WHOLE]),
+        ({"type": "number"}, ["numbers: "]),
+        ({"type": "number", "minimum": 0}, ["numbers with bounds: "]),
+        ({"enum": ["a", 1.5]}, [STRINGS, LISTED]),
+        ({"enum": ["a"]}, [STRINGS]),
+        ({"enum": [1.5]}, [LISTED]),
+        ({"type": "string", "enum": ["a", 1.5]}, [STRINGS]),
+        ({"type": "integer", "enum": [1, "a"]}, [WHOLE]),
+        ({"type": ["integer", "string"], "enum": [1, "a"]}, [STRINGS, WHOLE]),
+        ({"type": "boolean", "enum": [True, 1]}, []),
+    ],
+    ids=repr,
+)
+def test_the_report_tells_how_numbers_and_strings_are_spelled(schema: dict[str, Any], told: list[str]) -> None:
+    typed = schema if "type" in schema or "enum" in schema else {"type": "number", **schema}
+    lines = [line for line in str(json_schema(typed).report).splitlines() if line.startswith("spelling ")]
+    assert len(lines) == len(told)
+    assert all(part in line for part, line in zip(told, lines, strict=True))

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from fsm import Expression, json_schema, regex
+from fsm import Expression, TokenFSM, Vocabulary, json_schema, regex
 from fsm.automaton.lazy_dfa import Automaton
 from fsm.errors import FSMError, RegexSyntaxError, SchemaError, UnsupportedRegex
 from fsm.pattern.ecma_pattern import ecma_search, read_loosely
@@ -44,6 +44,7 @@ _BODIES, _TAILS = st.sampled_from(["a", "ab", "[ab]", "b?a"]), st.sampled_from([
 _LOOPS = st.builds(
     lambda body, lo, more, tail: f"(?:{body}){{{lo},{lo + more}}}{tail}", _BODIES, st.integers(0, 1), st.integers(0, 3), _TAILS
 )
+_BYTES = Vocabulary([*[bytes((byte,)) for byte in range(256)], None], [256])
 _SHORT_TEXTS = ["".join(characters) for length in range(5) for characters in product("abc", repeat=length)]
 
 
@@ -56,6 +57,12 @@ def test_a_union_of_loops_with_one_body_accepts_what_fullmatch_accepts(parts: li
     assert texts == [text for text in _SHORT_TEXTS if automaton.accepts(text.encode())]
     first = Derivatives().first_bytes(node)
     assert {text[0] for text in texts if text} <= {byte for byte in "abc" if first >> ord(byte) & 1}
+    token_fsm = TokenFSM(regex("|".join(parts)) & ~regex("c+"), _BYTES)
+    for text in texts:
+        state = token_fsm.initial_state
+        for byte in text.encode() if text.strip("c") else b"":
+            state = token_fsm.next_state(state, byte)
+        assert token_fsm.is_accepting(state) or not text.strip("c")
 
 
 @given(python_patterns(), st.data())
