@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from tokenizers import Tokenizer
 from torch import Tensor, nn
@@ -47,7 +48,7 @@ BLANK_WEIGHT = 0.2
 DENSE_SHARE = 0.8
 """Share of pictures that are full of text in the training of the tower."""
 _CHECKPOINT = "stage.safetensors"
-_PROGRESS = "progress.pt"
+_PROGRESS = "progress.safetensors"
 """What a run needs beside its checkpoint to go on: the running mean, the optimizers, the clock."""
 _KEY = re.compile(r'"(\w+)":')
 _VALUE = re.compile(r'":\[?\{?"?')
@@ -348,31 +349,26 @@ class Run:
         if self.args.stage == "joint":
             save(self.mean, self.tokenizer, self.args.output / "model", torch.float16)
 
-    def save_progress(self, clock: Clock, optimizers: list[Any]) -> None:
+    def save_progress(self, clock: Clock) -> None:
         """Write what `--resume` needs; a run that is killed while it writes leaves the file of before."""
+        parts = self._modules() | ({} if self.mean is None else {"mean": self.mean})
+        tensors = {
+            f"{name}.{key}": value.clone()  # tied weights are written twice
+            for name, module in parts.items()
+            for key, value in module.state_dict().items()
+        }
         part = self.args.output / f"{_PROGRESS}.part"
-        torch.save(
-            {
-                "weights": {name: module.state_dict() for name, module in self._modules().items()},
-                "mean": None if self.mean is None else self.mean.state_dict(),
-                "optimizers": [optimizer.state_dict() for optimizer in optimizers],
-                "seconds": clock.seconds,
-                "step": clock.step,
-            },
-            part,
-        )
+        save_file(tensors, part, {"seconds": str(clock.seconds), "step": str(clock.step)})
         part.replace(self.args.output / _PROGRESS)
 
-    def load_progress(self, optimizers: list[Any]) -> Clock:
-        """Return the clock of the run that `--output` holds, after its weights and optimizers were loaded."""
-        found = torch.load(self.args.output / _PROGRESS)
-        for name, module in self._modules().items():
-            module.load_state_dict(found["weights"][name])
-        if self.mean is not None:
-            self.mean.load_state_dict(found["mean"])
-        for optimizer, state in zip(optimizers, found["optimizers"], strict=True):
-            optimizer.load_state_dict(state)
-        return Clock(self.args.minutes, self.args.warmup, found["seconds"], found["step"])
+    def load_progress(self) -> Clock:
+        """Return the clock of the run that `--output` holds, after its weights were loaded; what optimizers remember begins again."""
+        with safe_open(self.args.output / _PROGRESS, "pt") as file:
+            tensors, told = {name: file.get_tensor(name) for name in file.keys()}, file.metadata()  # noqa: SIM118
+        for name, module in (self._modules() | ({} if self.mean is None else {"mean": self.mean})).items():
+            own = {key.removeprefix(f"{name}."): value for key, value in tensors.items() if key.startswith(f"{name}.")}
+            module.load_state_dict(own)
+        return Clock(self.args.minutes, self.args.warmup, float(told["seconds"]), int(told["step"]))
 
     def loss(self, batch: Batch) -> Tensor:
         """Return the loss of a batch."""
@@ -440,7 +436,7 @@ class Run:
         groups = [group for optimizer in optimizers for group in optimizer.param_groups]
         if stage == "joint":
             self.mean = deepcopy(self.network)
-        clock = self.load_progress(optimizers) if args.resume else Clock(args.minutes, args.warmup)
+        clock = self.load_progress() if args.resume else Clock(args.minutes, args.warmup)
         looked, total, count = time.monotonic(), 0.0, 0
         while True:
             progress = clock.progress
@@ -468,7 +464,7 @@ class Run:
                 total, count = 0.0, 0
             if progress >= 1 or time.monotonic() - looked > 60 * args.look:
                 self.save()
-                self.save_progress(clock, optimizers)
+                self.save_progress(clock)
                 print(json.dumps(self.look()), flush=True)
                 looked = time.monotonic()
             if progress >= 1:

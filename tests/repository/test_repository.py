@@ -119,7 +119,7 @@ def test_everything_that_is_exported_can_be_had_and_is_sorted() -> None:
 
 # Functions that other modules of ours call, and no user.
 INTERNAL = {
-    "outlines_cont.errors": {"located", "located_at", "shortened", "with_result"},
+    "outlines_cont.errors": {"located", "located_at", "located_in", "shortened", "with_result"},
     "outlines_cont.generate": {"made_once", "maker_of"},
     "outlines_cont.samplers": {"gives_one_text"},
 }

@@ -341,7 +341,13 @@ WRONG: list[tuple[str, Any, str | None, str, str]] = [
     (PATH, {"tool_choice": "required"}, "tool_choice", "invalid_value", "tools"),
     (PATH, {"max_completion_tokens": 10_000}, "max_completion_tokens", "invalid_value", "4096"),
     (PATH, {"messages": [{"role": "user", "content": [IMAGE]}]}, "messages/0/content/0/image_url", "invalid_value", "`data:` URL"),
-    (PATH, {"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}, "messages/0/content/0/type", "invalid_value", "hears"),
+    (
+        PATH,
+        {"messages": [{"role": "user", "content": [{"type": "input_audio"}]}]},
+        "messages/0/content/0/type",
+        "invalid_value",
+        "of a sound",
+    ),
     (
         PATH,
         {"messages": [{"role": "assistant", "function_call": {"arguments": "{}"}}]},
