@@ -76,8 +76,9 @@ class Reuse:
             self._cache.refresh()
         key_ids = row.key_ids
         others = self._others(self._beginning(row)[:most])
-        now, source, later, leader = self._longest(key_ids[:most], row.cached, others)
-        token_ids = tuple(key_ids[:most])
+        wanted = key_ids[:most]
+        now, source, later, leader = self._longest(wanted, row.cached, others)
+        token_ids = tuple(wanted)
         held = self._cache.num_held(token_ids)
         can_wait = not (row.job.is_joint or row.job.is_controlled)  # a controller relies on running rows
         if leader is not None and can_wait and self._is_worth(row, max(now, held), later):
