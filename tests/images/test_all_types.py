@@ -72,25 +72,27 @@ def test_what_cannot_be_exact_is_refused_by_name(kind: str) -> None:
     assert type(made).__name__ in str(error.value)
 
 
+def refusing_images(kind: str, why: str) -> models.HuggingFaceModel:
+    """Return a model that tells why it sees no images, and refuses them."""
+    made = network(kind)
+    model = models.from_transformers(made, processor(made))
+    assert why in model.capabilities.images.why
+    with pytest.raises(UnsupportedModel, match=type(made).__name__):
+        model.see("<image>", [picture()])
+    return model
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(UNUSABLE & {*TYPES}))
 def test_a_network_whose_images_cannot_be_placed_says_so_and_takes_texts(kind: str) -> None:
-    made = network(kind)
-    model = models.from_transformers(made, processor(made))
-    assert "cannot be used" in model.capabilities.images.why
-    with pytest.raises(UnsupportedModel, match=type(made).__name__):
-        model.see("<image>", [picture()])
+    model = refusing_images(kind, "cannot be used")
     assert len(continuous(generate.text(model))("A text", max_tokens=3, min_tokens=3).generated) > 0
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", sorted(CHANGED & {*TYPES}))
 def test_a_network_that_is_changed_by_parts_says_so_and_takes_texts(kind: str) -> None:
-    made = network(kind)
-    model = models.from_transformers(made, processor(made))
-    assert "behind an image it is off by" in model.capabilities.images.why
-    with pytest.raises(UnsupportedModel, match=type(made).__name__):
-        model.see("<image>", [picture()])
+    model = refusing_images(kind, "behind an image it is off by")
     state = continuous(generate.text(model))("A text", max_tokens=3, min_tokens=3)
     assert worst_error(model, state) < _EXACT
 
