@@ -5,7 +5,6 @@ calls; replies can be batched, streamed, forked, resumed and saved (without the 
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
@@ -21,6 +20,7 @@ from fsm import FSMError
 from outlines_cont import generate
 from outlines_cont.chats.call_ids import CallIds
 from outlines_cont.chats.chat_format import ChatFormat, aligned
+from outlines_cont.chats.content_parts import read_content, result_content
 from outlines_cont.chats.image_parts import (
     as_loaded,
     as_saved,
@@ -28,7 +28,6 @@ from outlines_cont.chats.image_parts import (
     images_in,
     images_of,
     located,
-    with_images,
     with_same_images,
 )
 from outlines_cont.chats.message import Turn, called_ids, checked_message, read_turns, readable, turns_json, with_schema
@@ -213,7 +212,7 @@ class Chat(Immutable):
                 "by the template: `Chat(model, template=...)`. Without `Chat`, append them to a state: "
                 "`continuous(generator)(chat.state + Tokens.of(text, special=True))`."
             )
-        message = with_images(message, self.model)
+        message = read_content(message, self.model)
         checked = checked_message(message)
         check_role(checked["role"], self.template)
         content = message.get("content")
@@ -221,19 +220,22 @@ class Chat(Immutable):
         return Turn(checked, text)
 
     def tool(self, result: Any) -> Self:
-        """Return the conversation with the result of the first call without a result; any other value than a text is written as JSON.
+        """Return the conversation with the result of the first call without a result.
+
+        Args:
+            result: a text; an image, a list of texts and images, or a list of parts such as tools of MCP return (see `user`); any other
+                value is written as JSON: what JSON can hold, models of pydantic, dataclasses, dates and the like.
 
         Raises:
             ChatError: every call has a result, or JSON cannot hold this one.
+            ImageError: an image cannot be read.
+            UnsupportedModel: the model takes no images.
         """
         if not self.tool_calls:
             raise ChatError("expected a reply with a call that has no result yet, got none: see `chat.tool_calls`")
-        try:
-            content = result if isinstance(result, str) else json.dumps(result, ensure_ascii=False)
-        except (TypeError, ValueError) as error:
-            raise ChatError(f"expected a text or what JSON can hold as a result, got {result!r}: {error}") from error
         call = self.tool_calls[0]
-        return self.message({"role": "tool", "name": call.name, "tool_call_id": call.id, "content": content})
+        head = {"role": "tool", "name": call.name, "tool_call_id": call.id}
+        return self.message({**head, "content": result_content(result)})
 
     def assistant(
         self,

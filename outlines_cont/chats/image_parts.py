@@ -1,5 +1,5 @@
-"""Images in messages: a content such as `["What is broken?", scan]` as parts that chat templates read, the images among them as the network
-takes them; and a row of the ids that a template has written, in which its place for an image is replaced by the tokens of the image.
+"""Images in messages that were read (`content_parts`): a row of the ids that a template has written, in which its place for an image is
+replaced by the tokens of the image; and those messages in files.
 
 A place is one that the template itself has written: what a user types is never read as one, as special tokens in it are letters.
 """
@@ -11,59 +11,12 @@ from dataclasses import replace
 from typing import Any
 
 from outlines_cont.chats.message import Message
-from outlines_cont.errors import ChatError, ImageError, shortened
+from outlines_cont.errors import ChatError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.pixel_store import Pixels, ReadImage
 from outlines_cont.state.image_span import Images, ImageSpan
 from outlines_cont.state.row import StateRow
 from outlines_cont.state.text import kept_tokens
-
-
-def with_images(message: Any, model: LanguageModel) -> Any:
-    """Return a message whose content has no images but those that the network takes; the same, if it is a text or has none.
-
-    A content may be a list of texts, images (see `model.see`) and parts: `{"type": "text", "text": ...}`, `{"type": "image", "image":
-    ...}`, and OpenAI's `{"type": "image_url", "image_url": {"url": "data:..."}}`.
-
-    Raises:
-        ImageError: an image cannot be read.
-        UnsupportedModel: the model takes none.
-    """
-    content = message.get("content") if isinstance(message, Mapping) else None
-    if not isinstance(content, list | tuple) or not any(map(_is_image, content)):
-        return message
-    return {**message, "content": [_part(part, model) for part in content]}
-
-
-def _is_image(part: Any) -> bool:
-    """Return whether an item of a content is an image, or a part with one."""
-    if isinstance(part, Mapping):
-        return part.get("type") in ("image", "image_url")
-    return part is not None and not isinstance(part, str | int | float)
-
-
-def _part(part: Any, model: LanguageModel) -> Any:
-    if isinstance(part, str):
-        return {"type": "text", "text": part}
-    if not isinstance(part, Mapping):
-        return {"type": "image", "image": model.read_image(part)}
-    kind = part.get("type")
-    if kind == "image_url":
-        url = part.get("image_url")
-        source = url.get("url") if isinstance(url, Mapping) else url
-        if (
-            not isinstance(source, str) or source[:5].lower() != "data:"
-        ):  # such messages come from elsewhere, and open no file
-            raise ImageError(
-                f"expected a `data:` URL in an `image_url`, got {shortened(repr(source))}. Fetch it, and pass its bytes."
-            )
-        return {"type": "image", "image": model.read_image(source)}
-    if kind != "image" or isinstance(part.get("image"), ReadImage):
-        return part
-    source = next((part[name] for name in ("image", "url", "path") if part.get(name) is not None), None)
-    if source is None:
-        raise ChatError("expected an image in a part of a message, such as {'type': 'image', 'image': scan}, got none")
-    return {"type": "image", "image": model.read_image(source)}
 
 
 def images_of(messages: Sequence[Message]) -> list[ReadImage]:

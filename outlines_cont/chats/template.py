@@ -21,6 +21,7 @@ from jinja2 import TemplateError, TemplateSyntaxError, Undefined, meta
 from jinja2.environment import Template
 
 from fsm.tokens.cache import ByteCache
+from outlines_cont.chats.content_parts import is_text_alone, unknown_kinds
 from outlines_cont.chats.message import Message, checked_message, with_parsed_calls
 from outlines_cont.errors import ChatError, NoChatTemplate, OptionError, shortened
 from outlines_cont.interfaces import LanguageModel
@@ -36,6 +37,7 @@ _OPEN_END = "\ue0c4END-OF-OPEN-REPLY\ue0c4 "
 # The names of a message's reasoning, the common one first.
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 _INSTRUCTION = "Answer briefly."
+_PARTS = ("First words.", "Other ones.")
 # More than any template of a model needs that reads each message some times.
 _SECONDS, _CHARACTERS_PER_LETTER = 30.0, 100
 # What `Chat` and transformers pass to every template; no variable has one of these names, nor that of a special token.
@@ -111,6 +113,7 @@ class ChatTemplate:
                 message["role"] = (
                     "system"  # as which most templates know it; they write nothing for a role that they do not know
                 )
+            message["content"] = self._written_content(message)
         parsed = [with_parsed_calls(message) for message in checked]  # as most templates read them
         try:
             return self._token_ids(parsed, tools, is_open)
@@ -121,6 +124,37 @@ class ChatTemplate:
 
     def _names_role(self, role: str) -> bool:
         return self.source is not None and re.search(rf"[\"']{re.escape(role)}[\"']", self.source) is not None
+
+    def _written_content(self, message: Message) -> Any:
+        """Return the content of a message in a form that the template writes: texts in parts as one text, if it takes no parts."""
+        content = message.get("content")
+        if not isinstance(content, list | tuple):
+            return content
+        lost = unknown_kinds(content, self.source) if self.source is not None else []
+        if lost:
+            raise ChatError(
+                "expected texts and images as the parts of a message, or parts that the chat template names, got one of the type "
+                f"{lost[0]!r} of the {message['role']}, which would be lost"
+            )
+        if not is_text_alone(content) or self._takes_parts(message["role"]):
+            return content
+        return "".join(part["text"] for part in content)
+
+    def _takes_parts(self, role: str) -> bool:
+        """Return whether the template writes texts in parts in a message of a role; found out by an example, once for a model."""
+        parts: Message = {"role": role, "content": [{"type": "text", "text": text} for text in _PARTS]}
+        hello: Message = {"role": "user", "content": "x"}
+        example = {"user": [parts], "system": [parts, hello], "assistant": [hello, parts]}.get(role)
+        return example is not None and self.known(f"parts_of_{role}", lambda: self._writes_parts(example))
+
+    def _writes_parts(self, example: Sequence[Message]) -> bool:
+        try:
+            text = shown_text(self._token_ids(example, (), is_open=False), self.model.tokenizer)
+        except ChatError:
+            return False
+        return (
+            all(text.count(part) == 1 for part in _PARTS) and "type" not in text
+        )  # which a list that is written as it is has
 
     def _token_ids(self, checked: Sequence[Message], tools: Sequence[Mapping[str, Any]], is_open: bool) -> list[int]:
         goes_on = is_open and checked[-1]["role"] == "assistant"

@@ -15,7 +15,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from outlines_cont.chats.image_parts import expanded, images_of, with_images
+from outlines_cont.chats.content_parts import read_content
+from outlines_cont.chats.image_parts import expanded, images_of
 from outlines_cont.chats.message import is_conversation
 from outlines_cont.chats.template import ChatTemplate
 from outlines_cont.checks import listed
@@ -218,7 +219,7 @@ def _items(model: LanguageModel, prompt: Any, thinks: bool) -> list[Given | Sequ
 def _item(model: LanguageModel, item: Any, thinks: bool) -> Given | SequenceState | None:
     if is_conversation(item):
         template = ChatTemplate.of(model, None, {})
-        messages = [with_images(message, model) for message in item]
+        messages = [read_content(message, model) for message in item]
         token_ids = template.token_ids(messages, is_open=True)
         found = images_of(messages)
         if found:

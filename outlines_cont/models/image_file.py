@@ -2,7 +2,7 @@
 on white where it is transparent; of an animation the first frame; greys of 16 bits become bytes. Limits of bytes and pixels are checked
 before anything is decoded, as a small file may have billions of pixels. Nothing is fetched from the network. Needs pillow, which is
 imported when the first image is opened.
-`thumbnail`: a small picture of an image, for pages.
+`thumbnail`: a small picture of an image, for pages. `is_picture`, `is_image`: whether a value is one, without an import of pillow.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import base64
 import binascii
 import io
 import stat
+import sys
 import warnings
 from dataclasses import dataclass
 from os import PathLike
@@ -87,6 +88,24 @@ def open_image(source: Any, limits: ImageLimits = LIMITS) -> Any:
         raise ImageError(f"expected an image of {most} pixels ({_shown(source)}): {error}") from error
     except Exception as error:  # those of many decoders
         raise ImageError(_unreadable(source, data, error)) from error
+
+
+def is_picture(value: object) -> bool:
+    """Return whether a value is an image of PIL."""
+    pil = sys.modules.get("PIL.Image")
+    return pil is not None and isinstance(value, pil.Image)
+
+
+def is_pixels(value: object) -> bool:
+    """Return whether a value is an array (H, W, 3) of bytes."""
+    shape: Any = getattr(value, "shape", ())
+    is_array = hasattr(value, "__array__") and len(shape) == 3 and shape[2] == 3
+    return is_array and str(getattr(value, "dtype", "")).removeprefix("torch.") == "uint8"
+
+
+def is_image(value: object) -> bool:
+    """Return whether a value is an image of PIL, an array (H, W, 3) of bytes, the bytes of a file, or a path as a `Path`."""
+    return is_picture(value) or is_pixels(value) or isinstance(value, bytes | bytearray | memoryview | PathLike)
 
 
 def _unreadable(source: Any, data: bytes, why: object) -> str:

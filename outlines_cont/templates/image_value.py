@@ -7,7 +7,6 @@ only code can make.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Mapping
 from os import PathLike
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 from outlines_cont.errors import TemplateError, shortened
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.pixel_store import ReadImage
+from outlines_cont.models.image_file import is_picture, is_pixels
 from outlines_cont.templates.marked_text import images_of
 
 _PART_KINDS = ("image", "image_url")
@@ -22,12 +22,6 @@ _SOURCES = ("image", "url", "path", "image_url", "bytes")
 _MOST_KEPT = 16
 READABLE = frozenset({"width", "height", "size", "mode", "format"})
 """The attributes of an image that a template may read; others write files, or take any time."""
-
-
-def is_picture(value: object) -> bool:
-    """Return whether a value is an image of PIL, without an import of it."""
-    pil = sys.modules.get("PIL.Image")
-    return pil is not None and isinstance(value, pil.Image)
 
 
 def written_image(value: object) -> object | None:
@@ -38,13 +32,7 @@ def written_image(value: object) -> object | None:
     if isinstance(value, Mapping):
         has_source = value.get("type") in _PART_KINDS and any(value.get(name) is not None for name in _SOURCES)
         return image_of(value) if has_source else None
-    return value if isinstance(value, ReadImage) or is_picture(value) or _is_pixels(value) else None
-
-
-def _is_pixels(value: object) -> bool:
-    shape: Any = getattr(value, "shape", ())
-    is_array = hasattr(value, "__array__") and len(shape) == 3 and shape[2] == 3
-    return is_array and str(getattr(value, "dtype", "")).removeprefix("torch.") == "uint8"
+    return value if isinstance(value, ReadImage) or is_picture(value) or is_pixels(value) else None
 
 
 def image_of(value: object) -> object:

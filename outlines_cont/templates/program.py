@@ -54,6 +54,7 @@ from outlines_cont.generation.stream import RunEvents, TaskStream
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.jinja_sandbox import BoundedSandbox, TemplateUsage, running_usage
 from outlines_cont.kv.pixel_store import ReadImage
+from outlines_cont.models.image_file import is_picture
 from outlines_cont.models.tokenizer.special_names import control_names_of
 from outlines_cont.near_names import NearKeys, NearNames
 from outlines_cont.policies.constraint import EndMode
@@ -66,7 +67,7 @@ from outlines_cont.state.seeing import image_after
 from outlines_cont.state.sequence_state import SequenceState
 from outlines_cont.state.text import kept_tokens
 from outlines_cont.state.tokens import Tokens, check_length, prompt_ids, prompt_row
-from outlines_cont.templates.image_value import READABLE, ImageValues, check_images, image_of, is_picture, written_image
+from outlines_cont.templates.image_value import READABLE, ImageValues, check_images, image_of, written_image
 from outlines_cont.templates.marked_text import MarkedText, image_text, images_of, joined, special_text, tokens_of
 from outlines_cont.templates.rewriting import SPECIAL, PlacedLexer, Site, SourcePlace
 from outlines_cont.user_code import shielded

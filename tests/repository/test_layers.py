@@ -57,7 +57,7 @@ models               <- engine kv kv.paged models.tokenizer
 streams              <- engine.drawing models.tokenizer policies sampling text_search
 conversation         <- engine engine.drawing fsm fsm.expression kv models policies samplers sampling state
 events               <- samplers sampling
-chats                <- events fsm fsm.schema fsm.tokens kv models.tokenizer state
+chats                <- events fsm fsm.schema fsm.tokens kv models models.tokenizer state
 generation.tasks     <- engine
 generation.choices   <- engine fsm fsm.automaton models.tokenizer policies samplers state
 generation           <- chats drafts engine events fsm fsm.automaton fsm.lark fsm.schema fsm.schema.scalars fsm.tokens
@@ -75,7 +75,7 @@ control              <- engine fsm generate generation models.tokenizer policies
 pipelines            <- chat engine events fsm fsm.tokens generate generation generation.tasks models models.tokenizer samplers
                         sampling state
 batches              <- pipelines
-templates            <- engine events fsm generate generation generation.tasks kv models.tokenizer policies samplers
+templates            <- engine events fsm generate generation generation.tasks kv models models.tokenizer policies samplers
                         sampling state
 serve.protocols      <- chats engine events fsm state
 serve                <- chat chats engine events fsm fsm.terms generate generation generation.choices inspector models
