@@ -34,6 +34,14 @@ def clip(text: str, most: int = 120) -> str:
     return text if len(text) <= most else f"{text[:kept]}...{text[kept + 3 - most :]}"
 
 
+def is_one_of(value: object, known: Iterable[object]) -> bool:
+    """Return whether an option is one of the known values; an array, whose comparison is none, is not."""
+    try:
+        return bool(value in tuple(known))
+    except Exception:  # of any type of a library
+        return False
+
+
 def did_you_mean(name: str, names: Iterable[str]) -> str:
     """Return ' Did you mean ...?' with the closest of some names, in capitals or not; an empty text if none is close."""
     known = {one.lower(): one for one in names}

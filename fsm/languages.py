@@ -50,6 +50,7 @@ def choice(options: Sequence[str]) -> Expression:
         received, advice = "an empty one", "Give at least one text to choose from."
     if received:
         raise ExpressionError(f"expected a list of options, received {received}. {advice}")
+    options = [*options]  # a `deque` is a sequence without slices
     for position, option in enumerate(options):
         if not isinstance(option, str):
             raise ExpressionError(

@@ -6,9 +6,10 @@ more of a schema is left to checks, where that helps and it is not `strict`. Bou
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 
-from fsm.errors import BudgetExceeded
+from fsm.errors import BudgetExceeded, shorten
 from fsm.terms.work import HEAVY, WorkLimit
 
 
@@ -83,6 +84,15 @@ class Limits:
 
 
 DEFAULT_LIMITS = Limits()
+
+
+def check_limits(limits: object, error: Callable[[str], Exception]) -> None:
+    """Raise `error` with a message, unless `limits` are `Limits`."""
+    if not isinstance(limits, Limits):
+        raise error(
+            f"expected `fsm.Limits`, such as `Limits(max_work=500_000)`, as `limits`, received {shorten(limits)}. "
+            "Leave it out for the default."
+        )
 
 
 def work_bound(name: str, most: int, doing: str, heavy: str = HEAVY, advice: str = "") -> WorkLimit:

@@ -2,9 +2,9 @@
 of other functions, else with the closest known name. `names_of`: the arguments that a function takes by name.
 
 Checks of arguments: predicates (`is_int`, `is_number`, `is_model`; a bool is no number), functions that raise `OptionError` (`check`,
-`check_int`, `check_limits` and so on; those of one value return it), `plain` and `listed`, which make numbers and arrays of NumPy and
-PyTorch those of Python, and `file_text`, which reads a file in UTF-8 or raises a given error. `said_of`: an error that pydantic found in
-a value from outside, in the same words ("expected a number as `temperature`, got 'hot'").
+`check_int`, `check_limits` and so on; those of one value return it), `plain`, `make_plain` and `listed`, which make numbers and arrays of
+NumPy and PyTorch those of Python, and `file_text`, which reads a file in UTF-8 or raises a given error. `said_of`: an error that pydantic
+found in a value from outside, in the same words ("expected a number as `temperature`, got 'hot'").
 
 Limits and defaults that the command line and Python share: `MAX_SAMPLES`, `DEFAULT_MAX_TOKENS`, and `num_cores`, the cores that this
 process may use.
@@ -23,6 +23,7 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, ParamSpec, TypeGuard, TypeVar
 
+from fsm.errors import is_one_of
 from outlines_cont.errors import OptionError, UnknownOption, shortened
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.near_names import did_you_mean
@@ -96,7 +97,9 @@ def names_of(function: Callable[..., Any]) -> list[str]:
 def check(option: str, value: T, holds: bool, expected: str, advice: str = "") -> T:
     """Return a value; raise `OptionError` with `expected {expected} as {option}`, and the advice, if `holds` is false."""
     if not holds:
-        raise OptionError(f"expected {expected} as `{option}`, got {value!r}{advice and '. ' + advice}", option)
+        raise OptionError(
+            f"expected {expected} as `{option}`, got {shortened(repr(value), 200)}{advice and '. ' + advice}", option
+        )
     return value
 
 
@@ -106,7 +109,7 @@ def check_one_of(option: str, value: T, known: Sequence[str | None], advice: str
     near = did_you_mean(value, texts).strip() if isinstance(value, str) else ""
     *others, last = map(repr, texts)
     expected = f"{', '.join(others)} or {last}" if others else last
-    return check(option, value, value in known, expected, near or advice)
+    return check(option, value, is_one_of(value, known), expected, near or advice)
 
 
 _LARGEST = 2**1023
@@ -133,6 +136,14 @@ def plain(value: Any) -> Any:
     if type(value).__module__ in _ARRAY_MODULES and getattr(value, "ndim", None) == 0:
         return value.item()
     return value
+
+
+def make_plain(value: Any) -> None:
+    """Make the scalars of NumPy and PyTorch among the fields of a frozen dataclass those of Python."""
+    for field in fields(value):
+        given = getattr(value, field.name)
+        if plain(given) is not given:
+            object.__setattr__(value, field.name, plain(given))
 
 
 def listed(value: Any) -> Any:

@@ -21,7 +21,7 @@ from typing import NamedTuple
 from fsm.errors import EmptyLanguage, GrammarError, clip
 from fsm.expression import Expression
 from fsm.lark.advice import DIFFERENCE, other_notation
-from fsm.limits import DEFAULT_LIMITS, Limits, work_bound
+from fsm.limits import DEFAULT_LIMITS, Limits, check_limits, work_bound
 from fsm.pattern.postfix import Character, Choose, Combination, Join, Loop, Text, evaluated
 from fsm.recipe import remembered
 from fsm.terms import node as nodes
@@ -52,6 +52,7 @@ def gbnf(text: str, start: str = "root", *, limits: Limits = DEFAULT_LIMITS) -> 
     if not isinstance(text, str) or not isinstance(start, str):
         given = f"{type(text).__name__} and {type(start).__name__}"
         raise GrammarError(f"expected a grammar as text and the name of a rule, received {given}")
+    check_limits(limits, GrammarError)
     limits.check("max_grammar_characters", len(text), "characters of the grammar", None)
     try:
         rules = _Parser(text).read()

@@ -41,7 +41,7 @@ from lark.lexer import TerminalDef
 from lark.load_grammar import load_grammar, stdlib_loader
 
 from fsm.automaton.origin import GrammarOrigin, NamedOrigin, Origin
-from fsm.errors import EmptyLanguage, GrammarError, RegexSyntaxError, TerminalCollision, clip
+from fsm.errors import EmptyLanguage, GrammarError, RegexSyntaxError, TerminalCollision, clip, is_one_of, shorten
 from fsm.expression import Expression, Report, ReportLine
 from fsm.lark.advice import advice_at, other_notation, with_patterns
 from fsm.lark.conflict import accepted_terminals, check_templates, is_lalr
@@ -49,7 +49,7 @@ from fsm.lark.dialect import Translation, translate
 from fsm.lark.expansion import bound_expansion
 from fsm.lark.lexeme import Lexeme
 from fsm.lark.terminal import MAX_IGNORED, Context, Ignored, Lexing, Terminals
-from fsm.limits import DEFAULT_LIMITS, Limits, work_bound
+from fsm.limits import DEFAULT_LIMITS, Limits, check_limits, work_bound
 from fsm.pattern.python_pattern import widths
 from fsm.recipe import remembered
 from fsm.schema.compiler import json_schema
@@ -105,10 +105,15 @@ def grammar(
     if not isinstance(text, str) or not isinstance(start, str):
         given = f"{type(text).__name__} and {type(start).__name__}"
         raise GrammarError(f"expected a grammar as text and the name of a rule, received {given}")
+    check_limits(limits, GrammarError)
     limits.check("max_grammar_characters", len(text), "characters of the grammar", None)
     for name, value, known in (("ignored", ignored, get_args(Ignored)), ("lexer", lexer, get_args(Lexer))):
-        if value not in known and (name, value) != ("lexer", None):
-            raise GrammarError(f"`{name}` is {' or '.join(map(repr, known))}, received {value!r}")
+        if not is_one_of(value, known) and not (name == "lexer" and value is None):
+            raise GrammarError(f"`{name}` is {' or '.join(map(repr, known))}, received {shorten(value)}")
+    if not is_one_of(strict, (True, False)):
+        raise GrammarError(f"`strict` is True or False, received {shorten(strict)}")
+    if grammars is not None and not isinstance(grammars, Mapping):
+        raise GrammarError(f"expected a dict of expressions by their names as `grammars`, received {shorten(grammars)}")
     with work_bound("max_work", limits.max_work, "compiling the grammar", _HEAVY, _ADVICE):
         return _compiled(text, start, ignored, lexer, strict, grammars or {}, limits)
 

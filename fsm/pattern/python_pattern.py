@@ -23,7 +23,15 @@ from importlib import import_module
 from itertools import zip_longest
 from typing import Any
 
-from fsm.errors import BudgetExceeded, ExpressionError, RegexSyntaxError, UnsupportedPython, UnsupportedRegex, clip
+from fsm.errors import (
+    BudgetExceeded,
+    ExpressionError,
+    RegexSyntaxError,
+    UnsupportedPython,
+    UnsupportedRegex,
+    clip,
+    is_one_of,
+)
 from fsm.expression import Expression
 from fsm.pattern import postfix
 from fsm.pattern.leftmost_first import preferred
@@ -164,6 +172,8 @@ def regex(pattern: str, *, ascii: bool = False) -> Expression:
     """
     if not isinstance(pattern, str):
         raise ExpressionError(f"expected a regular expression as text, received {_describe(pattern)}")
+    if not is_one_of(ascii, (True, False)):
+        raise ExpressionError(f"expected True or False as `ascii`, received {_describe(ascii)}")
     node = _compiled(pattern, re.ASCII if ascii else re.NOFLAG, full_match)
     return Expression(node, source=clip(f"regex({pattern!r}{', ascii=True' if ascii else ''})"))
 

@@ -25,12 +25,13 @@ from fsm.errors import (
     NotRegular,
     SchemaError,
     SchemaWarning,
+    is_one_of,
     reference,
     shorten,
     stacklevel_of_user,
 )
 from fsm.expression import Expression, Report, ReportLine
-from fsm.limits import DEFAULT_LIMITS, Limits, work_bound
+from fsm.limits import DEFAULT_LIMITS, Limits, check_limits, work_bound
 from fsm.recipe import remembered
 from fsm.schema import spelling
 from fsm.schema.array import array_node
@@ -114,7 +115,7 @@ def json_schema(
 
     Cost: linear in the schema, about 20 us per property; counts, lengths and the size of an enum do not multiply.
     """
-    _check_options(whitespace, strict, key_order, formats)
+    _check_options(whitespace, strict, key_order, formats, registry, limits)
     is_type = not isinstance(schema, str | dict | bool)
     asserts_format = is_type or formats == "assert"
     root, validators = _read(schema, limits)
@@ -235,16 +236,21 @@ def _warn(what: str, places: Mapping[str, str]) -> None:
         warnings.warn(text, SchemaWarning, stacklevel=stacklevel_of_user())
 
 
-def _check_options(whitespace: object, strict: object, key_order: object, formats: object) -> None:
+def _check_options(
+    whitespace: object, strict: object, key_order: object, formats: object, registry: object, limits: object
+) -> None:
     for name, value, allowed in (
         ("whitespace", whitespace, get_args(Whitespace)),
         ("key_order", key_order, ("schema", "any")),
         ("formats", formats, ("assert", "annotate")),
         ("strict", strict, (True, False)),
     ):
-        if value not in allowed:
+        if not is_one_of(value, allowed):
             choices = ", ".join(map(repr, allowed))
-            raise SchemaError(f"`{name}` is one of {choices}, received {value!r}. Choose one of them")
+            raise SchemaError(f"`{name}` is one of {choices}, received {shorten(value)}. Choose one of them")
+    if registry is not None and not (isinstance(registry, Mapping) and all(isinstance(one, str) for one in registry)):
+        raise SchemaError(f"expected a dict of schemas by their URIs as `registry`, received {shorten(registry)}")
+    check_limits(limits, SchemaError)
 
 
 def _read(schema: object, limits: Limits) -> tuple[Schema, dict[str, Check]]:

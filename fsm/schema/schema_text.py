@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from fsm.errors import SchemaError, shorten
 from fsm.schema.model import arguments_of
 
 _WIDTH = 100
@@ -35,12 +36,21 @@ def schema_text(schema: Any) -> str:
 
     Args:
         schema: a JSON schema as a dict or as JSON text, a type that pydantic understands, or a function for its arguments.
+
+    Raises:
+        SchemaError: it is none of these.
     """
     if isinstance(schema, FunctionType):
         schema = arguments_of(schema)
-    given: Any = json.loads(schema) if isinstance(schema, str) else schema
-    root = given if isinstance(given, Mapping | bool) else TypeAdapter[Any](given).json_schema()
-    return _Text(root).whole()
+    try:
+        given: Any = json.loads(schema) if isinstance(schema, str) else schema
+        return _Text(given if isinstance(given, Mapping | bool) else TypeAdapter[Any](given).json_schema()).whole()
+    except (
+        Exception
+    ) as error:  # of JSON, of pydantic for a type that it does not know, and of a schema that is malformed
+        said = next(iter(str(error).splitlines()), type(error).__name__)
+        what = "a schema (a dict, JSON text, a bool or a type)"
+        raise SchemaError(f"expected {what}, received {shorten(schema)}: {said}") from error
 
 
 class _Text:

@@ -32,7 +32,7 @@ from safetensors.numpy import load, save
 from fsm import bitmask
 from fsm.automaton.byte_dfa import FEW_BYTES
 from fsm.automaton.lazy_dfa import Automaton
-from fsm.errors import BudgetExceeded, VocabularyError, stacklevel_of_user
+from fsm.errors import BudgetExceeded, VocabularyError, shorten, stacklevel_of_user
 from fsm.terms import work
 from fsm.terms.characters import JSON_CHARACTER
 from fsm.terms.derivative import Derivatives, share
@@ -201,8 +201,9 @@ class Vocabulary:
         max_disk_bytes: int = 256 << 20,
     ) -> None:
         _check(tokens, eos_token_ids)
+        _check_options(special_tokens, max_cache_bytes, cache_dir, max_disk_bytes)
         ends = frozenset(map(int, eos_token_ids))
-        self.special_tokens = dict(special_tokens or {})
+        self.special_tokens = {} if special_tokens is None else dict(special_tokens)
         _check_special(self.special_tokens, tokens)
         spelled = [token or b"" for token in tokens]
         for eos in ends:
@@ -408,6 +409,20 @@ class Vocabulary:
         is_class = self.is_class(body)
         self._uses[use] += 1
         return is_class and (at_once or self._uses[use] > self.walks_before_a_loop)
+
+
+def _check_options(special_tokens: object, max_cache_bytes: object, cache_dir: object, max_disk_bytes: object) -> None:
+    if not isinstance(special_tokens, Mapping | None):
+        raise VocabularyError(
+            f"expected a dict of names by their ids as `special_tokens`, received {shorten(special_tokens)}"
+        )
+    for name, value in (("max_cache_bytes", max_cache_bytes), ("max_disk_bytes", max_disk_bytes)):
+        if not isinstance(value, int) or value < 0:
+            raise VocabularyError(
+                f"expected a number of bytes, an int of 0 or more, as `{name}`, received {shorten(value)}"
+            )
+    if not isinstance(cache_dir, str | os.PathLike | None):
+        raise VocabularyError(f"expected a folder or None as `cache_dir`, received {shorten(cache_dir)}")
 
 
 def _check_special(names: Mapping[int, str], tokens: Sequence[bytes | None]) -> None:

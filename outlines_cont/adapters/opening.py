@@ -17,7 +17,7 @@ from fsm import Expression, TokenFSM
 from fsm.automaton.checker import checks_of
 from fsm.schema.value_check import DISTINCT_KEYS
 from outlines_cont.adapters.processor import AllowedTokens, ConstraintProcessor, RowMasks
-from outlines_cont.checks import index_of, is_int, knows_its_options
+from outlines_cont.checks import check_one_of, index_of, is_int, knows_its_options
 from outlines_cont.errors import MissingEOS, OptionError, shortened
 from outlines_cont.models.tokenizer.tokenizer import open_backend
 from outlines_cont.policies.constraint import vocabulary_of
@@ -100,8 +100,7 @@ def _expression_of(constraint: Any, checks: str) -> Expression:
         OptionError: it has none of these forms, or checks that would not be run.
         fsm.FSMError: the schema or the pattern is malformed.
     """
-    if checks not in _CHECKS:
-        raise OptionError(f"expected 'refuse' or 'ignore' as `checks`, got {checks!r}", "checks")
+    check_one_of("checks", checks, _CHECKS)
     expression = _to_expression(constraint)
     listed = [] if checks == "ignore" else _binding_checks(expression)
     if listed:

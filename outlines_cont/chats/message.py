@@ -13,7 +13,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from outlines_cont.errors import ChatError
+from fsm.errors import is_one_of
+from outlines_cont.errors import ChatError, shortened
 
 Message = Mapping[str, Any]
 
@@ -89,7 +90,12 @@ def checked_message(message: object) -> dict[str, Any]:
         )
     for function in called_functions(message):
         call_arguments(function)
-    return deepcopy(dict(message))
+    try:
+        return deepcopy(dict(message))
+    except Exception as error:  # of any type of a value that cannot be copied, such as a generator
+        raise ChatError(
+            f"expected a message of values that can be copied, got {shortened(repr(message))}: {error}"
+        ) from error
 
 
 def called_functions(message: Message) -> list[Mapping[str, Any]]:
@@ -107,8 +113,10 @@ def called_functions(message: Message) -> list[Mapping[str, Any]]:
 
 
 def _calls_of(message: Message) -> Sequence[Any]:
-    calls = message.get("tool_calls") or ()
-    return calls if isinstance(calls, list | tuple) else (calls,)
+    calls = message.get("tool_calls")
+    if isinstance(calls, list | tuple):
+        return calls
+    return () if calls is None or is_one_of(calls, ("", False)) else (calls,)
 
 
 def called_ids(message: Message) -> list[str]:

@@ -315,7 +315,7 @@ def drawn(
 
 def checked_sampler(sampler: Sampler | None) -> Sampler:
     """Return a sampler, `greedy()` for None; `OptionError` if it draws several tokens, or is a search."""
-    is_sampler = hasattr(sampler, "sample")
+    is_sampler = hasattr(sampler, "sample") and hasattr(sampler, "num_samples")
     holds = sampler is None or (is_sampler and (sampler.num_samples or 1) == 1)
     advice = "For several samples write `conversation.fork(n)`." if is_sampler else ""
     check("sampler", sampler, holds, "a sampler that draws one token, such as `samplers.multinomial()`,", advice)

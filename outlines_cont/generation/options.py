@@ -192,7 +192,7 @@ class Options:
         if kept is not None:
             if isinstance(kept, KeptOptions):
                 kept = self._of_file(kept, is_thinking=piece.is_thinking)
-            own = {name: getattr(self, name) for name in {*self.given, "max_tokens", "on_progress"}}
+            own = {name: getattr(self, name) for name in {*self.given, "max_tokens", "on_progress"} - {"heal"}}
             heal = kept.heal and (self.heal or "heal" not in self.given)
             options = replace(kept, **own, given=self.given, heal=heal, reply=self.reply or kept.reply)
         if not options.stop_at:  # the flags of stop texts that are gone are gone, too

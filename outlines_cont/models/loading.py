@@ -302,6 +302,13 @@ def _check_source(id_or_path: Any, file: str) -> None:
             "id_or_path",
         )
     path = Path(id_or_path)
+    try:
+        path.exists()
+    except OSError as error:  # such as a name that is too long
+        raise OptionError(
+            f"expected a hub id or a folder as `id_or_path`, got {shortened(str(id_or_path))!r}: {error.strerror}",
+            "id_or_path",
+        ) from error
     is_path = isinstance(id_or_path, PathLike) or str(id_or_path).startswith((".", "/", "~")) or path.is_absolute()
     if (is_path or path.exists()) and not (path / file).is_file():
         what = f"has no {file}" if path.is_dir() else "is a file" if path.exists() else "does not exist"

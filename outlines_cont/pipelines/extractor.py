@@ -25,9 +25,20 @@ import torch
 
 import fsm
 from fsm import FSMError
+from fsm.errors import is_one_of
 from outlines_cont import generate, samplers
 from outlines_cont.chat import Chat, answering, with_ends
-from outlines_cont.checks import DEFAULT_MAX_TOKENS, MAX_SAMPLES, check, check_int, names_of, unknown_option
+from outlines_cont.checks import (
+    DEFAULT_MAX_TOKENS,
+    MAX_SAMPLES,
+    check,
+    check_int,
+    checked_bool,
+    is_int,
+    names_of,
+    plain,
+    unknown_option,
+)
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.engine.job import Task
 from outlines_cont.errors import IncompleteOutput, OptionError, OutlinesContError, located_in
@@ -266,14 +277,20 @@ class Extractor(NearNames):
     ) -> None:
         named = {name: value for name, value in locals().items() if name not in ("self", "options")}
         if not isinstance(allow_missing, bool | str):
-            named["allow_missing"] = sorted(allow_missing)  # a set has no order, and this is part of the digest
+            are_names = _is_collection(allow_missing) and all(isinstance(name, str) for name in allow_missing)
+            check("allow_missing", allow_missing, are_names, "True, False or names of fields")
+            allow_missing = sorted(allow_missing)
+            named["allow_missing"] = allow_missing  # a set has no order, and this is part of the digest
         self._arguments: dict[str, Any] = {**named, **options}
         _check_arguments(model, options)
         samples = check_int("samples", samples, 0, MAX_SAMPLES)
         self._abstaining = Abstaining.of(confidence, abstain_below, calibration)
         if self._abstaining is not None and self._abstaining.confidence == "agreement":
             samples = samples or DEFAULT_SAMPLES
+        seed = check("seed", plain(seed), is_int(plain(seed)), "an int")
+        checked_bool(is_scored, "is_scored")
         batch_size = check_int("batch_size", batch_size, 1)
+        check("text_field", text_field, isinstance(text_field, str), "the name of a field")
         check("chat", chat, isinstance(chat, Chat | None), "a conversation, such as `Chat(model)`, or None")
         sampler = _checked_sampler(sampler)
         self.model = model
@@ -539,10 +556,15 @@ def _check_arguments(model: object, options: Mapping[str, Any]) -> None:
         raise unknown_option("`Extractor`", unknown, known)
 
 
+def _is_collection(value: object) -> bool:
+    return isinstance(value, Collection) and getattr(value, "shape", None) != ()
+
+
 def _checked_sampler(sampler: Sampler | None) -> Sampler:
     if sampler is None:
         return samplers.greedy()
-    if isinstance(sampler, BeamSearch | BestOf) or sampler.num_samples not in (None, 1):
+    is_single = hasattr(sampler, "sample") and is_one_of(getattr(sampler, "num_samples", 0), (None, 1))
+    if isinstance(sampler, BeamSearch | BestOf) or not is_single:
         raise OptionError(
             f"expected a sampler that draws one record for each row, got {sampler!r}. For several write `samples=...`.",
             "sampler",

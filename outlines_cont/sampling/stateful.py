@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from outlines_cont.checks import check, is_int, is_number
+from outlines_cont.checks import check, is_int, is_number, make_plain
 from outlines_cont.errors import OptionError
 from outlines_cont.interfaces import Tokenizer
 from outlines_cont.sampling.kernels import TokenCounts, TopBlocks, counts_of_row
@@ -57,6 +57,7 @@ class DRY(Warper):
     breakers: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        make_plain(self)
         holds = is_number(self.multiplier) and 0 <= self.multiplier <= 1000
         check("dry", self.multiplier, holds, "a `multiplier` from 0 to 1000")
         check("dry", self.base, is_number(self.base) and 1 <= self.base <= 100, "a `base` from 1 to 100")
@@ -198,6 +199,7 @@ class Mirostat(Warper):
     eta: float = 0.1
 
     def __post_init__(self) -> None:
+        make_plain(self)
         check("mirostat", self.tau, is_number(self.tau) and 0 < self.tau <= 100, "a `tau` above 0 and at most 100")
         check("mirostat", self.eta, is_number(self.eta) and 0 <= self.eta <= 10, "an `eta` from 0 to 10")
 
@@ -268,6 +270,7 @@ class XTC(Warper):
     keep: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        make_plain(self)
         holds = is_number(self.threshold) and _SMALLEST <= self.threshold <= 1
         check("xtc", self.threshold, holds, f"a `threshold` from {_SMALLEST:f} to 1")
         holds = is_number(self.probability) and 0 <= self.probability <= 1

@@ -17,7 +17,7 @@ from typing import ClassVar, Self
 
 import torch
 
-from outlines_cont.checks import check, is_int, is_number
+from outlines_cont.checks import check, is_int, is_number, make_plain
 from outlines_cont.sampling.kernels import TopBlocks, exact, largest, on_device
 from outlines_cont.sampling.warper import (
     RowWarper,
@@ -123,6 +123,7 @@ class Temperature(NumberWarper):
     t: float
 
     def __post_init__(self) -> None:
+        make_plain(self)
         holds = is_number(self.t) and 1e-30 < self.t < 1e30
         check("temperature", self.t, holds, "a number above 1e-30 and below 1e30 (for 0 use `greedy()`)")
 
@@ -154,6 +155,7 @@ class TopK(NumberWarper):
     k: int
 
     def __post_init__(self) -> None:
+        make_plain(self)
         check("top_k", self.k, is_int(self.k, 1), "an int, 1 or more, or None")
 
     @classmethod
@@ -188,6 +190,7 @@ class TopP(NumberWarper):
     p: float
 
     def __post_init__(self) -> None:
+        make_plain(self)
         check("top_p", self.p, is_number(self.p) and 0 < self.p <= 1, "a number above 0 and at most 1, or None")
 
     @classmethod
@@ -219,6 +222,7 @@ class MinP(NumberWarper):
     p: float
 
     def __post_init__(self) -> None:
+        make_plain(self)
         check("min_p", self.p, is_number(self.p) and 0 <= self.p <= 1, "a number from 0 to 1, or None")
 
     @classmethod
@@ -245,6 +249,7 @@ class TopA(NumberWarper):
     a: float
 
     def __post_init__(self) -> None:
+        make_plain(self)
         check("top_a", self.a, is_number(self.a) and 0 <= self.a <= 1, "a number from 0 to 1, or None")
 
     @classmethod
@@ -280,6 +285,7 @@ class TypicalP(Warper):
     p: float
 
     def __post_init__(self) -> None:
+        make_plain(self)
         check("typical_p", self.p, is_number(self.p) and 0 < self.p <= 1, "a number above 0 and at most 1, or None")
 
     def warp(self, logits: torch.Tensor) -> torch.Tensor:

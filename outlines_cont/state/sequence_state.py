@@ -365,7 +365,7 @@ class SequenceState(StateViews):
 
         Cost: a pass over the tokens. With `top` one forward over the last 2,000 tokens of all rows together; see `inspection`.
         """
-        check("top", top, is_int(top, 0, 1000), "a number of tokens from 0 to 1000")
+        top = check("top", plain(top), is_int(plain(top), 0, 1000), "a number of tokens from 0 to 1000")
         file = checked_path(path, partial(OptionError, option="path"))
         self._score()
         write_text_file(file, page(inspection(self.model, self.rows, top)), partial(OptionError, option="path"))

@@ -127,7 +127,13 @@ class TokenStream(Immutable):
         from outlines_cont.streams.draw import drawn_token, uniform_of
 
         advice = "Use `samplers.greedy()` or `samplers.multinomial()`."
-        check("sampler", sampler, hasattr(sampler, "sample"), "a sampler that draws token by token", advice)
+        check(
+            "sampler",
+            sampler,
+            hasattr(sampler, "sample") and hasattr(sampler, "needs_counts"),
+            "a sampler that draws token by token",
+            advice,
+        )
         num_drawn, num_tokens = self._state.num_drawn, len(self._options.tokenizer.token_bytes)
         if uniform is not None:
             _check_uniform(uniform, rng)

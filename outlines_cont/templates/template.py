@@ -18,7 +18,7 @@ from jinja2.runtime import Context
 
 from fsm.errors import stacklevel_of_user
 from outlines_cont import generate
-from outlines_cont.checks import check, check_model, file_text
+from outlines_cont.checks import check, check_model, checked_bool, file_text
 from outlines_cont.engine.engine import engine_of
 from outlines_cont.engine.job import Task
 from outlines_cont.errors import (
@@ -92,7 +92,7 @@ class Template(NearNames):
                 "source",
             )
         self.source = source
-        self.special = bool(special)
+        self.special = checked_bool(special, "special")
         self._environment = _environment()
         try:
             found = rewritten(self._environment.parse(source), frozenset(self._environment.globals), special=special)

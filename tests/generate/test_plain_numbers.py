@@ -43,12 +43,17 @@ INTS: dict[str, tuple[Callable[[Any], Any], int]] = {
     "best": (lambda n: STATE.best(n), 1),
     "resample": (lambda n: STATE.resample([0.0, 1.0], n), 3),
     "slice": (lambda n: STATE[:, :, :n], 5),
+    "TopK": (samplers.TopK, 3),
+    "DRY": (lambda n: samplers.DRY(allowed_length=n, range=n), 3),
 }
 FLOATS: dict[str, Callable[[Any], Any]] = {
     "temperature": lambda x: sampled(temperature=x),
     "top_p": lambda x: sampled(top_p=x),
     "min_p": lambda x: sampled(min_p=x),
     "repetition_penalty": lambda x: sampled(repetition_penalty=x),
+    **{kind.__name__: kind for kind in (samplers.TopP, samplers.MinP, samplers.TopA, samplers.TypicalP, samplers.Temperature)},
+    "XTC": lambda x: samplers.XTC(threshold=x, probability=x),
+    "Mirostat": lambda x: samplers.Mirostat(tau=x, eta=x),
 }
 
 

@@ -8,12 +8,15 @@ from __future__ import annotations
 import io
 import math
 import traceback
+from collections import deque
 from collections.abc import Callable
 from functools import cache, partial
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from pydantic import BaseModel
@@ -43,6 +46,7 @@ from outlines_cont import (
     policies,
     samplers,
 )  # fmt: skip
+from outlines_cont.checks import names_of
 from outlines_cont.errors import ForkBudgetError, OptionError, OutlinesContError, UnknownOption
 from outlines_cont.models import HuggingFaceModel
 from outlines_cont.samplers import DRY, XTC, MinP, Mirostat, Temperature, TopK, TopP, beam_search, best_of, greedy, multinomial
@@ -396,6 +400,15 @@ WRONG = [
     "\ud800", True, np.int64(3), np.ones((1, 1)), CIRCLE, {1, 2},
 ]  # fmt: skip
 ODD = [LOOP, iter([1]), 10**400]  # apart, as any number of forks is taken
+ARRAYS = [
+    np.arange(3),
+    pandas.Series(["a", "b"]),
+    pandas.DataFrame({"a": ["b"]}),
+    deque(["a"]),
+    Path("a"),
+]  # without a truth value, or slices
+BRIEF = [object(), 1.5, "zz", [None], {"a": 1}, True, *ARRAYS]
+"""For the options that the table leaves out."""
 _SHARES = 10
 """The calls of the law are made when it runs: it has a test for each share of them, not for each call."""
 
@@ -500,6 +513,10 @@ def _calls() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, A
         "Thinking": (Thinking, (), {"begin": "a", "end": "b", "max_tokens": 3, "sampler": None}),
         "thinking": (generate.text, (model,), {"thinking": None}),
         "Chat": (Chat, (tiny(),), {}),
+        "message": (lambda content: str(Chat(tiny()).user([content]).state), ("a",), {}),
+        "key of a message": (lambda value: Chat(tiny()).message({"role": "user", "content": "a", "name": value}), ("a",), {}),
+        "calls": (lambda value: Chat(tiny()).message({"role": "assistant", "content": "", "tool_calls": value}), ([],), {}),
+        "result": (lambda value: _called().tool(value), ("a",), {}),
         "user": (Chat(tiny()).user, ("a",), {}),
         "system": (Chat(tiny()).system, ("a",), {}),
         "assistant": (Chat(tiny()).user("a").assistant, (None,), {"max_tokens": 1, "rng": 1, "tools": None, "tool_choice": "auto"}),
@@ -519,6 +536,8 @@ def _calls() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, A
         "fsm.choice": (fsm.choice, (["a"],), {}),
         "fsm.json_schema": (fsm.json_schema, ({"type": "integer"},), {}),
         "fsm.grammar": (fsm.grammar, ('start: "a"', "start"), {}),
+        "fsm.gbnf": (fsm.gbnf, ('root ::= "a"',), {}),
+        "fsm.schema_text": (fsm.schema_text, ({"type": "integer"},), {}),
         "fsm.substring": (fsm.substring, ("abc",), {}),
         "fsm.until": (fsm.until, ("x",), {}),
         "fsm.TokenFSM": (fsm.TokenFSM, (fsm.regex("a"), fsm.Vocabulary([None, b"a", b"b"], [0])), {}),
@@ -526,6 +545,18 @@ def _calls() -> dict[str, tuple[Callable[..., Any], tuple[Any, ...], dict[str, A
         "fsm.repeat": (fsm.regex("a").repeat, (1, 2), {}),
         "fsm.accepts": (fsm.regex("a").accepts, ("a",), {}),
     }
+
+
+def _called() -> Chat:
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": {}}}
+    chat = Chat(tiny(), tools=[{"type": "function", "function": {"name": "f", "parameters": {}}}], tool_form="generic").user("a")
+    return chat.message({"role": "assistant", "content": "", "tool_calls": [call]})
+
+
+def _others(call: Callable[..., Any], num_positions: int, options: dict[str, Any]) -> list[str]:
+    """Return the options of a function that the table leaves out, so that new ones are tried, too."""
+    by_place = [name for name, one in signature(call).parameters.items() if one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD)]
+    return [name for name in names_of(call) if name not in (*by_place[:num_positions], *options)]
 
 
 def _is_explained(error: Exception) -> bool:
@@ -545,8 +576,9 @@ def test_a_value_of_any_other_type_is_taken_or_refused_with_a_sentence_wherever_
     monkeypatch.chdir(tmp_path)  # some of the values are paths
     raw = []
     for name, (call, positions, options) in [*_calls().items()][share::_SHARES]:
-        for place in (*range(len(positions)), *options):
-            for wrong in WRONG if name.startswith("fork") else WRONG + ODD:
+        for place in (*range(len(positions)), *options, *_others(call, len(positions), options)):
+            listed = isinstance(place, int) or place in options
+            for wrong in BRIEF if not listed else WRONG if name.startswith("fork") else WRONG + ODD + ARRAYS:
                 args, named = [*positions], dict(options)
                 (args if isinstance(place, int) else named)[place] = wrong  # type: ignore[call-overload]
                 try:
