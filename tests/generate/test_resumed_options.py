@@ -278,6 +278,14 @@ def test_every_option_is_kept_but_the_limit_and_the_report() -> None:
     assert Options.of({}).kept().kept_options() == KeptOptions()
 
 
+def test_a_piece_that_is_resumed_is_not_healed_again_whatever_is_given() -> None:
+    model = random_model()
+    write = continuous(generate.text(model))
+    for heal in (False, True):
+        state = write("the nam", max_tokens=2, rng=1, heal=heal)
+        assert write.resume(state, max_tokens=3, heal=True) == write.resume(state, max_tokens=3)
+
+
 def test_a_file_with_other_options_is_refused() -> None:
     write = continuous(generate.text(random_model()))
     cut = write("the", max_tokens=2, stop_at="日", policies=[BANS[1]])
