@@ -249,15 +249,18 @@ class BeamSearch:
     Attributes:
         beams: how many are kept.
         length_penalty: a score is divided by the number of generated tokens to this power.
+        keep: the most hypotheses of a result; None for all.
     """
 
     beams: int
     length_penalty: float = 0.0
+    keep: int | None = None
 
     def __post_init__(self) -> None:
         check_int("beams", self.beams, 1, MAX_SAMPLES)
         penalty = self.length_penalty
         check("length_penalty", penalty, is_number(penalty) and abs(penalty) <= 10, "a number from -10 to 10")
+        check_int("keep", self.keep, 1, self.beams, is_optional=True)
 
     @property
     def num_samples(self) -> int | None:
@@ -407,7 +410,7 @@ def conditional(n: int = 1, *, particles: int | None = None, temperature: float 
 
 
 @knows_its_options()
-def beam_search(beams: int, *, length_penalty: float = 0.0) -> BeamSearch:
+def beam_search(beams: int, *, length_penalty: float = 0.0, keep: int | None = None) -> BeamSearch:
     """Search for the most probable texts, `beams` hypotheses at a time, across all pieces of a chain.
 
     A hypothesis is ranked by its score (`state.scores`): the sum of the model's log-probabilities of all that generators have written
@@ -426,11 +429,13 @@ def beam_search(beams: int, *, length_penalty: float = 0.0) -> BeamSearch:
         beams: the number of hypotheses that are kept, at most 100,000.
         length_penalty: before scores are compared, divide them by the number of generated tokens to this power;
             0 compares plain sums, 1 means per token, more prefers longer texts.
+        keep: the most hypotheses of a result, at most `beams`; None for all. With 1 a call has one text for a prompt, as that of another
+            sampler, and a chain continues with the best.
 
     Raises:
         OptionError: an option is out of its range.
     """
-    return BeamSearch(beams=beams, length_penalty=length_penalty)
+    return BeamSearch(beams=beams, length_penalty=length_penalty, keep=keep)
 
 
 def _checked_warpers(warpers: Sequence[Warper], standard: Sequence[Warper]) -> tuple[Warper, ...]:

@@ -98,7 +98,7 @@ class BeamJob(Job):
     @property
     def ended(self) -> list[list[StateRow]]:
         """For each entry its best ended rows, the best first; failed ones only if there is no other."""
-        return [self._best(found) for found in self._ended]
+        return [self._best(found)[: self._search.keep] for found in self._ended]
 
     def _best(self, found: Sequence[Hypothesis]) -> list[StateRow]:
         kept = self._distinct(found)

@@ -259,6 +259,20 @@ def test_several_ends_of_text_make_one_hypothesis_with_the_likelier_end() -> Non
         assert ends_of(row) in (0.0, pytest.approx(max(float(logprobs[i]) for i in model.eos_token_ids), abs=1e-9))
 
 
+@settings(max_examples=examples(8), deadline=None)
+@given(st.sampled_from(_PATTERNS), st.integers(1, 5), st.integers(1, 5), st.lists(_PROMPTS, min_size=1, max_size=3))
+def test_a_search_that_keeps_some_keeps_the_best_of_all(pattern: str, beams: int, keep: int, prompts: list[str]) -> None:
+    model, keep = random_model(), min(beams, keep)
+    every, some = (generate.regex(model, pattern, sampler=samplers.beam_search(beams, keep=kept), force=False) for kept in (None, keep))
+    full, best = continuous(every)(prompts), continuous(some)(prompts)
+    assert [[(row.token_ids, row.weight) for row in rows[:keep]] for rows in full.rows] == [
+        [(row.token_ids, row.weight) for row in rows] for rows in best.rows
+    ]
+    one = continuous(some)(prompts[0])
+    assert some(prompts[0]) == (one.value if one.num_samples == 1 else one.values[0])
+    assert continuous(some)(full, max_tokens=4).num_samples <= keep
+
+
 @settings(max_examples=examples(6))
 @given(_PROMPTS, st.integers(1, 4), st.integers(0, 3))
 def test_rows_of_a_beam_draw_different_numbers_afterwards(prompt: str, beams: int, seed: int) -> None:
