@@ -64,7 +64,7 @@ from outlines_cont.models.fused import FusedDecoder, fused_decoder
 from outlines_cont.models.image_probe import NO_IMAGES, ImageFeeder, probe_images
 from outlines_cont.models.image_reader import ImageReader, takes_images
 from outlines_cont.models.invariant import invariant_decoder
-from outlines_cont.models.joined import forward_mark
+from outlines_cont.models.joined import evaluating, forward_mark
 from outlines_cont.models.loading import (
     Opening,
     load,
@@ -451,6 +451,7 @@ class HuggingFaceModel(EngineModel):
             mask = causal_mask(width, cache.tails.length + width, self.dtype, input_ids.device)
             options |= {"attention_mask": mask} if "attention_mask" in self._takes else {}
         with (
+            evaluating(self.hugging_face),
             prefix_attention_of(self.hugging_face.config) if is_ours else _no_context,
             self._in_own_type(input_ids.device.type),
         ):
@@ -677,6 +678,11 @@ def from_transformers(
             f"expected a transformers model as `model`, got {type(model).__name__}. "
             "To load one by its id or path use `models.transformers(...)`."
         )
+    if not hasattr(model, "generation_config") and model.get_output_embeddings() is None:  # type: ignore[no-untyped-call]
+        raise UnsupportedModel(
+            f"expected a causal language model, such as one of `AutoModelForCausalLM`, got {type(model).__name__}, which has no layer that "
+            "scores the next token: it is a part of one, or made for another task."
+        )
     own: dict[str, Any] = {
         "kv_budget_bytes": kv_budget_bytes,
         "prefix_cache_bytes": prefix_cache_bytes,
@@ -744,7 +750,8 @@ def _vocab_size(model: PreTrainedModel) -> int:
 
 
 def _eos_token_ids(model: PreTrainedModel, tokenizer: TokenizerProtocol) -> frozenset[int]:
-    sources = [getattr(model.generation_config, "eos_token_id", None), tokenizer.eos_token_id]
+    settings: Any = getattr(model, "generation_config", None) or model.config
+    sources = [getattr(settings, "eos_token_id", None), tokenizer.eos_token_id]
     return frozenset(i for source in sources for i in ([source] if isinstance(source, int) else source or ()))
 
 

@@ -1,15 +1,16 @@
 """`joined`: several weights as one tensor, whose memory they share from then on, so that one product takes the place of theirs.
 
 `WeightsWatch` tells whether a network is still as it was read: the same modules, weights at the same addresses, no hooks, no patched
-methods, no training. It does not look at values: those that are edited in place are seen by whoever shares their memory. `forward_mark`
-differs after a change of anything by which a network gives other keys and values.
+methods. It does not look at values: those that are edited in place are seen by whoever shares their memory. `forward_mark` differs after
+a change of anything by which a network gives other keys and values. `evaluating`: forwards in evaluation mode, whatever mode it is in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from itertools import chain, repeat
-from operator import contains, is_, itemgetter
+from operator import contains, is_
 from typing import Any
 
 import torch
@@ -72,8 +73,6 @@ class WeightsWatch:
         """Return what has changed; None for nothing. Cost: 0.1 us for each module and weight."""
         if any(self._hooks) or nn.modules.module._global_forward_hooks or nn.modules.module._global_forward_pre_hooks:
             return "hooks are registered"
-        if any(map(itemgetter("training"), self._own)):
-            return "a module is in training mode"
         if any(map(contains, self._own, repeat("forward"))):
             return "a method of a module is replaced"
         is_same = all(map(is_, chain.from_iterable(self._tables), self._members))
@@ -97,8 +96,8 @@ def are_adjacent(whole: Tensor, weights: Iterable[Tensor]) -> bool:
 
 def forward_mark(network: nn.Module) -> list[Any]:
     """Return a list that differs after a change of the network: identity, address and version of every parameter and buffer; hooks,
-    replaced methods `forward` and training mode of modules; flags, names and factors of modules that are neither of torch nor of
-    transformers.
+    replaced methods `forward` of modules; flags, names and factors of modules that are neither of torch nor of transformers. The mode of
+    training is none of them, as forwards are in evaluation mode.
 
     It does not detect a change through `parameter.data`, which has a version of its own, or of an attribute of transformers' modules.
     Cost: 0.5 us for each module and parameter; nothing is read from the device.
@@ -113,11 +112,28 @@ def forward_mark(network: nn.Module) -> list[Any]:
                 if tensor is not None:
                     marks.append((id(tensor), tensor.data_ptr(), 0 if tensor.is_inference() else tensor._version))
         own = vars(module)
-        if module._forward_hooks or module._forward_pre_hooks or module.training or "forward" in own:
-            marks.append((*module._forward_hooks, *module._forward_pre_hooks, module.training, own.get("forward")))
+        if module._forward_hooks or module._forward_pre_hooks or "forward" in own:
+            marks.append((*module._forward_hooks, *module._forward_pre_hooks, own.get("forward")))
         if not type(module).__module__.startswith(_KNOWN_HOMES):
-            marks.append([(name, _plain(value)) for name, value in own.items() if name[:2] != "__"])
+            named = [(name, _plain(value)) for name, value in own.items() if name[:2] != "__" and name != "training"]
+            marks.append(named)
     return marks
+
+
+@contextmanager
+def evaluating(network: nn.Module) -> Iterator[None]:
+    """Have all modules in evaluation mode, in which nothing is dropped at random, and leave them as they were.
+
+    A program may generate with a network that it trains. Cost: 0.2 us for each module.
+    """
+    training = [module for module in network.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 def _plain(value: Any) -> Any:
