@@ -665,7 +665,7 @@ def format(model: LanguageModel, type: Any, **options: Unpack[ConstraintOptions]
 
     Args:
         model: the language model.
-        type: `int`, `float`, `bool`, `datetime.date`, `time` or `datetime`, `uuid.UUID`, an `Enum`, or a `Literal`.
+        type: `int`, `float`, `decimal.Decimal`, `bool`, `datetime.date`, `time` or `datetime`, `uuid.UUID`, an `Enum`, or a `Literal`.
         **options: those of `regex`.
 
     Raises:

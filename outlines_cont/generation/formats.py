@@ -1,6 +1,6 @@
-"""`format_of`: the language of the texts of a Python type (int, float, bool, dates and times, UUID, Enum, Literal), with a parser. An int
-has at most 19 digits, a float at most 15 before and 15 after the point; dates that do not exist are excluded. Any other type is an
-`OptionError`.
+"""`format_of`: the language of the texts of a Python type (int, float, Decimal, bool, dates and times, UUID, Enum, Literal), with a
+parser. An int has at most 19 digits, a float at most 15 before and 15 after the point, a Decimal 19 and 19; dates that do not exist are
+excluded. Any other type is an `OptionError`.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import datetime
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import Decimal
 from enum import Enum
 from typing import Any, Literal, get_args, get_origin
 
@@ -42,7 +43,8 @@ class Format:
 def format_of(kind: Any) -> Format:
     """Return the language of a type.
 
-    `int`: up to 19 digits. `float`: up to 15 digits, a fraction, an exponent of two digits. `bool`: true or false. Dates and
+    `int`: up to 19 digits. `float`: up to 15 digits, a fraction, an exponent of two digits. `Decimal`: up to 19 digits and 19 of a fraction,
+    of which none is lost. `bool`: true or false. Dates and
     times: ISO 8601 with seconds, optionally a zone, and only dates that exist. `Enum` and `Literal`: the values, as `str`
     shows them.
 
@@ -75,6 +77,7 @@ def _date(pattern: str) -> Expression:
 _FORMATS: dict[type, Callable[[], Format]] = {
     int: lambda: Format(fsm.regex("0|-?[1-9][0-9]{0,18}"), int),
     float: lambda: Format(fsm.regex(r"-?(?:0|[1-9][0-9]{0,14})(?:\.[0-9]{1,15})?(?:e[+-]?[0-9]{1,2})?"), float),
+    Decimal: lambda: Format(fsm.regex(r"-?(?:0|[1-9][0-9]{0,18})(?:\.[0-9]{1,19})?"), Decimal),
     bool: lambda: Format(fsm.choice(_BOOLEANS), lambda text: text.lower() == "true", _BOOLEANS),
     datetime.date: lambda: Format(_date(_DATE), datetime.date.fromisoformat),
     datetime.time: lambda: Format(fsm.regex(_TIME + _ZONE), datetime.time.fromisoformat),
