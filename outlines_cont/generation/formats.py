@@ -43,7 +43,7 @@ class Format:
 def format_of(kind: Any) -> Format:
     """Return the language of a type.
 
-    `int`: up to 19 digits. `float`: up to 15 digits, a fraction, an exponent of two digits. `Decimal`: up to 19 digits and 19 of a fraction,
+    `int`: up to 19 digits. `float`: up to 15 digits, a fraction, an exponent of two digits. `Decimal`: up to 19 digits, a fraction of 19,
     of which none is lost. `bool`: true or false. Dates and
     times: ISO 8601 with seconds, optionally a zone, and only dates that exist. `Enum` and `Literal`: the values, as `str`
     shows them.

@@ -10,6 +10,7 @@ import random
 import re
 import uuid
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any, Literal
 
 import pydantic
@@ -62,6 +63,7 @@ def test_values_have_the_type_that_the_generator_says() -> None:
     [
         (int, "-120", -120),
         (float, "12.5e3", 12500.0),
+        (Decimal, "-24.50", Decimal("-24.50")),
         (bool, "true", True),
         (datetime.date, "2024-02-29", datetime.date(2024, 2, 29)),
         (datetime.time, "23:59:01", datetime.time(23, 59, 1)),
@@ -85,6 +87,7 @@ def test_formats_become_values_of_their_type(kind: Any, text: str, value: object
             ["1900-02-29", "2023-02-29", "2023-04-31", "2023-13-01", "0000-01-01"],
         ),
         (int, ["0", "-7", "42"], ["-0", "007", "", "1.0"]),
+        (Decimal, ["0.50", "-12", "9999999999999999999.1"], ["1e3", "NaN", "Infinity", "1.", ".5", "+1", "01"]),
         (float, ["0.5", "-1e-9", "3"], [".5", "1.", "00", "1e999"]),
     ],
 )  # fmt: skip
@@ -99,7 +102,7 @@ def test_formats_know_what_is_a_value(kind: Any, good: list[str], bad: list[str]
 
 
 def test_other_types_and_options_that_look_the_same_are_refused() -> None:
-    with pytest.raises(OptionError, match=r"expected int, float, bool, date, .* got <class 'list'>"):
+    with pytest.raises(OptionError, match=r"expected int, float, Decimal, bool, date, .* got <class 'list'>"):
         generate.format(random_model(), list)
     with pytest.raises(OptionError, match="values that differ as text"):
         generate.format(random_model(), Literal[1, "1"])
