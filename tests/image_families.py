@@ -28,7 +28,7 @@ _TOKENS = {
 }  # fmt: skip
 _TEXT: dict[str, Any] = {
     "word_embed_proj_dim": 32, "ffn_dim": 64, "intermediate_size_mlp": 64, "dense_intermediate_size": 64, "sliding_window": 9,
-    "num_kv_shared_layers": 0, "hidden_size_per_layer_input": 8, "global_head_dim": 8,
+    "num_kv_shared_layers": 0, "hidden_size_per_layer_input": 8, "global_head_dim": 8, "unpadded_vocab_size": len(tokenizer()),
     # Experts.
     "moe_intermediate_size": 32, "num_experts": 4, "num_local_experts": 4, "n_routed_experts": 4, "num_experts_per_tok": 2,
     "first_k_dense_replace": 1, "n_group": 1, "topk_group": 1, "shared_expert_intermediate_size": 32, "moe_num_experts": 4, "moe_k": 2,
@@ -55,11 +55,11 @@ _CODES: dict[str, Any] = {
     "image_token_embed_dim": 32,
 }  # fmt: skip
 """Of pictures as codes: eight of them, and few channels."""
+_SAM: dict[str, Any] = {"window_size": 2, "patch_size": 2, "initializer_range": 0.02}
 # Of types whose numbers depend on each other: of the whole, of the texts, of the images.
 _OWN: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "aria": ({"projector_patch_to_query_dict": {16: 4}}, {}, {}),
-    "got_ocr2": ({}, {}, {"window_size": 2, "patch_size": 2}),
-    "pp_chart2table": ({}, {}, {"window_size": 2, "patch_size": 2}),
+    **dict.fromkeys(("got_ocr2", "pp_chart2table"), ({}, {}, _SAM)),
     "gemma4_unified": ({}, {}, {"patch_size": 2, "pooling_kernel_size": 2, "mm_embed_dim": 32, "output_proj_dims": 32}),
     "kimi_k25": ({"projection_hidden_size": 32}, {}, {}),
     **dict.fromkeys(("muse_glimmer", "muse_spark"), ({"out_hidden_size": 128}, {}, {})),
@@ -68,13 +68,73 @@ _OWN: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "qianfan_ocr": ({}, {}, {"image_size": [16, 16], "patch_size": [4, 4]}),
     **dict.fromkeys(("llava_next", "llava_next_video", "llava_onevision"), ({"image_grid_pinpoints": [[16, 16]]}, {}, {})),
     "ernie4_5_vl_moe": ({}, {"moe_intermediate_size": [32, 32]}, {}),
+    "chameleon": ({}, {}, {**_CODES, "embed_dim": 32, "latent_channels": 32}),
+    "emu3": ({}, {}, {**_CODES, "embed_dim": 32, "latent_channels": 32, "hidden_size": 32, "temporal_downsample_factor": 2}),
+    "cohere_compass": ({}, {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}}}, {}),
+    "nemotron_h_omni": ({}, {}, {"patch_size": 16}),
+    "fuyu": ({"patch_size": _PATCH, "image_size": _SIDE}, {}, {}),
+    "granite4_vision": ({"image_grid_pinpoints": [[16, 16]], "projector_dropout": 0.0}, {}, {}),
+    "mllama": ({}, {"cross_attention_layers": [1]}, {"intermediate_layers_indices": [0, 1], "num_global_layers": 1, "vision_output_dim": 96}),
+    "minimax_m3_vl": ({"merged_hidden_size": 128}, {}, {"hidden_size": 24}),
+    "molmo2": ({}, {}, {"image_size": [_SIDE, _SIDE], "vision_feature_layer": [1, 0]}),
+    **dict.fromkeys(("deepseek_ocr2", "unlimited_ocr"), ({}, {}, {**_SAM, "downsample_channels": [32, 32]})),
+    "gemma3n": ({"vision_soft_tokens_per_image": 4}, {"intermediate_size": [64, 64], "activation_sparsity_pattern": [0.0, 0.0]}, {"hidden_size": 64}),
+    "fast_vlm": ({}, {}, {"hidden_size": 64}),
+    "llama4": ({}, {}, {"intermediate_size": 128}),
     "git": ({"num_attention_heads": 4, "num_hidden_layers": 2, "intermediate_size": 64}, {}, {}),
 }
+_ID = tokenizer().convert_tokens_to_ids("<image>")
 _OF_TEXT = ("text", "llm", "language")
 # What configs are made with, as it is None otherwise.
 _GIVEN: dict[str, dict[str, Any]] = {
     **{kind: {"vision_config": {}} for kind in ("gemma4", "gemma4_unified")},
     "hunyuan_vl": {"text_config": {"head_dim": 8}},
+    "chameleon": {"vocabulary_map": {"<image>": _ID, **{f"IMGIMG{'ABCDEFGH'[i]}Z": 300 + i for i in range(8)}}},
+    "emu3": {"vocabulary_map": {"<image>": _ID, "<|extra_200|>": 310, **{f"<|visual token {i:06}|>": 300 + i for i in range(8)}}},
+    "gemma3n": {
+        "text_config": {"num_hidden_layers": 2, "intermediate_size": 64, "layer_types": ["sliding_attention", "full_attention"],
+            "num_kv_shared_layers": 0, "hidden_size_per_layer_input": 8, "laurel_rank": 4, "vocab_size_per_layer_input": len(tokenizer())},
+        "vision_config": {"architecture": "test_convnext", "hidden_size": 64},
+        "audio_config": {"hidden_size": 32, "conf_num_attention_heads": 2, "conf_num_hidden_layers": 1, "input_feat_size": 16, "sscp_conv_channel_size": [4, 4]},
+    },
+    "fast_vlm": {"vision_config": {"model_type": "timm_wrapper", "architecture": "test_convnext", "hidden_size": 64}},
+    "perception_lm": {"vision_config": {"model_type": "timm_wrapper", "architecture": "test_vit", "model_args": {"img_size": 32, "embed_dim": 64}}},
+    "granite4_vision": {"deepstack_layer_map": [[0, 0]], "spatial_target_layers": [1], "downsample_rate": "1/2"},
+    "mllama": {"text_config": {"num_hidden_layers": 2, "cross_attention_layers": [1]}, "vision_config": {"intermediate_layers_indices": [0, 1]}},
+    "qwen4_exp": {"text_config": {
+        "num_hidden_layers": 2, "layer_types": ["linear_attention", "indexed_attention"], "hidden_size": 32, "head_dim": 8, "hc_lowrank": 4, "hc_count": 2,
+        "indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 8, "indexer_budget": 64, "indexer_compress_ratio": 2}},
+    "deepseek_ocr2": {"text_config": {"mlp_layer_types": ["dense", "sparse"], "num_hidden_layers": 2, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1}},
+    "mistral4": {"qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8},
+    "molmo2": {"text_config": {"num_hidden_layers": 2}, "adapter_config": {"vision_feature_layer": [1, 0]}},
+    "dots3_note": {
+        "text_config": {"num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 4, "hidden_size": 32, "swa_num_attention_heads": 4,
+            "swa_num_key_value_heads": 4, "swa_q_lora_rank": 16, "swa_kv_lora_rank": 16, "swa_head_dim": 16, "swa_qk_nope_head_dim": 8, "swa_v_head_dim": 8,
+            "qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8, "q_lora_rank": 16, "kv_lora_rank": 16, "head_dim": 16, "index_head_dim": 8,
+            "index_n_heads": 2, "n_routed_experts": 4, "num_experts_per_tok": 2, "vocab_size": len(tokenizer()), "intermediate_size": 64, "moe_intermediate_size": 32,
+            "shared_experts_intermediate_size": 32},
+        "vision_config": {"adapter_in_dim": 32, "hidden_size": 32, "adapter_out_dim": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64,
+            "moe_intermediate_size": 32, "num_local_experts": 4, "num_experts_per_tok": 2, "router_scaling_factor": 1.0, "mlp_layer_types": ["dense", "sparse"], "patch_size": 4},
+        "audio_config": {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "adapter_input_size": 32, "adapter_out_dim": 32, "intermediate_size": 64, "downsample_hidden_size": 8},
+    },
+}
+
+
+_LARGE = (1, 3, 64, 64)
+_GRID = torch.tensor([[0, 1, 4, 5], [2, 3, 6, 7], [8, 9, 12, 13], [10, 11, 14, 15]])
+# Of types whose tensors are of no other.
+_LAYOUTS: dict[str, tuple[int, tuple[int, ...], dict[str, torch.Tensor]]] = {
+    "gemma3n": (4, _LARGE, {}),
+    "fast_vlm": (4, _LARGE, {}),
+    "perception_lm": (4, (1, 1, 3, 32, 32), {}),
+    "fuyu": (16, (1, 16, 3 * _PATCH**2), {}),
+    "molmo2": (4, (1, 16, 3 * _PATCH**2), {"image_token_pooling": _GRID, "image_grids": torch.tensor([[2, 2, 0, 0]])}),
+    "granite_docling": (4, (1, 1, 3, _SIDE, _SIDE), {"pixel_attention_mask": torch.ones(1, 1, dtype=torch.bool)}),
+    "emu3": (72, (1, 3, _SIDE, _SIDE), {"image_sizes": torch.tensor([[_SIDE, _SIDE]])}),
+    "mllama": (1, (1, 1, 4, 3, _SIDE, _SIDE), {"aspect_ratio_ids": torch.tensor([[1]]), "aspect_ratio_mask": torch.tensor([[[1, 0, 0, 0]]])}),
+    **dict.fromkeys(("inkling2", "inkling2_loop"), (4, (4, 8, 8, 3), {"image_grid_thw": torch.tensor([[1, 2, 2]])})),
+    "granite4_vision": (4, (1, 2, 3, _SIDE, _SIDE), {"image_sizes": torch.tensor([[_SIDE, _SIDE]])}),
+    "nemotron_h_omni": (4, (16, 768), {"image_grid_hw": torch.tensor([[4, 4]])}),
 }
 
 
@@ -107,8 +167,10 @@ def network(kind: str) -> Any:
             torch.manual_seed(0)
             made = transformers.AutoModelForImageTextToText.from_config(config).float().eval()
             with torch.no_grad():
-                for weight in made.parameters():
-                    if weight.dim() > 1:  # so that logits are not flat, and pixels count
+                for name, weight in made.named_parameters():
+                    if "gate" in name and not weight.any():  # of what is added to the texts
+                        weight.fill_(0.5)
+                    elif weight.dim() > 1:  # so that logits are not flat, and pixels count
                         weight.mul_(4) if weight.isfinite().all() and weight.any() else weight.normal_(0, 0.1)
         return made
     except Exception as error:  # whatever a config or a network says of numbers that do not fit it
@@ -123,8 +185,9 @@ def processor(made: Any) -> PlainProcessor:
     """
     ids = tokenizer()("the name of red: ", add_special_tokens=False)["input_ids"]
     image, failures = tokenizer().convert_tokens_to_ids("<image>"), []
-    for pixels in _layouts(made):
-        for count in _COUNTS:
+    known = _LAYOUTS.get(made.config.model_type)
+    for pixels in _layouts(made) if known is None else [StandIn(*known[1:])]:
+        for count in _COUNTS if known is None else known[:1]:
             row = torch.tensor([[*ids, *[image] * count, *ids]])
             try:
                 first, second = (_logits(made, row, row.eq(image).long(), pixels([picture(seed)])) for seed in (1, 2))
@@ -187,9 +250,11 @@ def _config(kind: str) -> Any:
     for name, part in parts.items():
         is_text = any(word in name for word in _OF_TEXT)
         own = text if is_text else vision
-        _shrink(part, {**text_options(), **_TEXT, **own} if is_text else {**_VISION, **own})
-        if is_text and has_grid and "rope_parameters" in vars(part):
-            axes = {"mrope_section": [1, 1, 2], "partial_rotary_factor": 1.0}
+        numbers = {**text_options(), **_TEXT, **own} if is_text else {**_VISION, **own}
+        for inner in (part, *(getattr(part, inner) for inner in type(part).sub_configs)):
+            _shrink(inner, numbers)
+        if is_text and has_grid and "rope_parameters" in vars(part) and "rope_parameters" not in own:
+            axes: dict[str, Any] = {"mrope_section": [1, 1, 2], "partial_rotary_factor": 1.0}
             part.rope_parameters = {"rope_type": "default", "rope_theta": 1e4, **(part.rope_parameters or {}), **axes}
     if not any(word in name for name in parts for word in _OF_TEXT):
         _shrink(config, {**text_options(), **_TEXT})
@@ -208,7 +273,7 @@ def _shrink(config: Any, numbers: dict[str, Any]) -> None:
         if name in other_names or (name in known and (known[name] is not None or name in ("sliding_window", *_TOKENS))):
             setattr(config, name, value)
     if vars(config).get("kv_lora_rank") is not None:
-        config.num_key_value_heads = config.num_attention_heads
+        config.num_key_value_heads = known["num_attention_heads"]
     for name in ("mlp_layer_types", "no_rope_layers", "moe_layers", "layer_types"):
         kinds = vars(config).get(name)
         if isinstance(kinds, list) and len(kinds) > 2:

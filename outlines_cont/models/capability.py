@@ -11,18 +11,20 @@ Layers that drop old tokens (sliding windows) get a cache that keeps all. Errors
 
 from __future__ import annotations
 
+import inspect
 import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Any, cast
+from traceback import clear_frames
+from typing import Any, NoReturn, cast
 
 import torch
 from transformers import DynamicCache, PreTrainedModel
 from transformers.cache_utils import DynamicLayer, DynamicSlidingWindowLayer
 
-from outlines_cont.errors import UnsupportedModel
+from outlines_cont.errors import UnsupportedModel, shortened
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.kv.batch import KVBatch
 from outlines_cont.kv.paged.paging import Paging
@@ -75,19 +77,41 @@ _WINDOW_ATTRIBUTES = ("attention_chunk_size", "alibi", "attention_types", "windo
 # Kinds of rotary embedding whose angles change when a text grows longer.
 _LENGTH_DEPENDENT_ROPES = {"dynamic", "longrope", "su"}
 
+# What a model that excludes tokens without an infinity gives them at most: the least float16.
+_EXCLUDED = -6e4
+
 _KNOWN_LAYERS = {DynamicLayer.__name__, DynamicSlidingWindowLayer.__name__, "DummyLayer"}
 _ADVICE = "Use a decoder-only model whose layers are attention with keys and values."
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Whether a model supports an operation, and how that is known: a measured error or a reason."""
+    """Whether a model supports an operation, and how that is known: a measured error or a reason.
+
+    Attributes:
+        holds: whether it does.
+        why: how that is known.
+        cause: the error of the network or its processor that is the reason, with its traceback; None if there was none.
+    """
 
     holds: bool
     why: str
+    cause: Exception | None = field(default=None, repr=False, compare=False)
 
     def __bool__(self) -> bool:
         return self.holds
+
+
+def raised(what: str, failure: Exception) -> Finding:
+    """Return that an operation is not supported, as it raised an error; tensors that its traceback refers to are dropped."""
+    inner = failure.__traceback__ and failure.__traceback__.tb_next
+    clear_frames(inner)
+    return Finding(False, f"{what} raised {said(failure)}", failure.with_traceback(inner))
+
+
+def said(failure: BaseException) -> str:
+    """Return type and message of an error in one line of at most 400 characters, such as `TypeError: missing argument`."""
+    return shortened(" ".join(f"{type(failure).__name__}: {failure}".split()), 400).removesuffix(":")
 
 
 _NAMES = ("crop", "stack", "skip", "branch", "reuse", "fused", "exact", "half", "images")
@@ -150,7 +174,7 @@ def is_recurrent(model: PreTrainedModel) -> bool:
     try:
         layers = DynamicCache(config=model.config).layers
     except (KeyError, AttributeError, TypeError, ValueError) as error:
-        raise UnsupportedModel(f"the cache of {name} is unknown ({error}). {_ADVICE}{untested()}") from error
+        raise UnsupportedModel(f"the cache of {name} is unknown ({said(error)}). {_ADVICE}{untested()}") from error
     # Exact types: layers with a recurrent state derive from DynamicLayer.
     known = {type(layer).__name__ for layer in layers} <= _KNOWN_LAYERS
     return not known or bool(getattr(model, "_is_stateful", False))
@@ -180,7 +204,7 @@ def check_recurrent(network: PreTrainedModel, model: LanguageModel) -> None:
         found = [fed(batch, 6, 12), *(fed(batch, at, at + 1) for at in range(12, len(ids)))]
         error = max(relative_error(one[0], line) for one, line in zip(found, whole, strict=True))
     except Exception as failure:  # any error of a model that does not support a cache in chunks
-        raise UnsupportedModel(f"{name} cannot continue from its cache ({failure}). {_ADVICE}{untested()}") from failure
+        _raise_why_not_run(network, ids[:6], failure)
     if not error < _recurrent_tolerance(model):
         raise UnsupportedModel(
             f"expected {name} to have the same logits in chunks and by single tokens as in one forward, got an error of {error:.2g} "
@@ -214,9 +238,7 @@ def check_causal(network: PreTrainedModel, model: LanguageModel, plain: Forward)
     try:
         (early, late), (other, _), (begun, continued) = fed(ids), fed(ids[:9] + others), fed(ids[:9], ids[9:])
     except Exception as failure:  # any error of a model without a cache
-        raise UnsupportedModel(
-            f"{name} cannot continue from its cache ({failure!r}). {_ADVICE}{untested()}"
-        ) from failure
+        _raise_why_not_run(network, ids, failure)
     changed = relative_error(other, early)
     if not changed < _SEES_NOTHING_LATER:
         raise UnsupportedModel(
@@ -230,6 +252,24 @@ def check_causal(network: PreTrainedModel, model: LanguageModel, plain: Forward)
             f"expected {name} to have the same logits in chunks as in one forward, got an error of {error:.2g} times their spread: it does "
             f"not read its cache. {_ADVICE}{untested()}"
         )
+
+
+def _raise_why_not_run(network: PreTrainedModel, ids: list[int], failure: Exception) -> NoReturn:
+    """Raise `UnsupportedModel` for a network that raised an error with a cache: because of it, or if it does so without one, too."""
+    name, takes = type(network).__name__, inspect.signature(network.forward).parameters
+    try:
+        network(
+            input_ids=torch.tensor([ids], device=network.device), **({"use_cache": False} if "use_cache" in takes else {})
+        )
+    except Exception as alone:  # any error of any network
+        raise UnsupportedModel(
+            f"expected a network that runs, got {name}, whose forward of {len(ids)} tokens raises an error without a cache, too: "
+            f"{said(alone)}. It is raised by the code or the weights of the network, not by this package: "
+            f"`model(input_ids=...)` raises it.{untested()}"
+        ) from alone
+    raise UnsupportedModel(
+        f"{name} cannot continue from its cache: its forward runs without one, but with one it raises {said(failure)}. {_ADVICE}{untested()}"
+    ) from failure
 
 
 NOT_IN_PLACE = Finding(False, "turned off by `deterministic=True`: the parts of a prefix would be summed apart")
@@ -291,8 +331,7 @@ def probe(network: PreTrainedModel, model: LanguageModel, fused: Finding) -> Cap
         no = Finding(False, "attention in chunks of columns")
         return Capabilities(crop, no, no, no, reuse, fused, exact)
     bound = tolerance(model.dtype)
-    stacked, skipped = _ragged_errors(model, config.vocab_size)
-    stack = _measured(stacked, bound)
+    stack, skip = _ragged(model, config.vocab_size, bound)
     if _has_window(config):
         # The probe is shorter than most windows, so it could not see the harm.
         no = Finding(False, "a window, or distances, that count columns")
@@ -300,8 +339,8 @@ def probe(network: PreTrainedModel, model: LanguageModel, fused: Finding) -> Cap
     attention = network.config._attn_implementation
     branch = Finding(False, f"attention {attention!r}; 'sdpa' is needed")
     if attention == "sdpa":
-        branch = _measured(_branch_error(model, model.vocab_size), bound)
-    return Capabilities(crop, stack, _measured(skipped, bound), branch, reuse, fused, exact)
+        branch = _branch(model, model.vocab_size, bound)
+    return Capabilities(crop, stack, skip, branch, reuse, fused, exact)
 
 
 def _reuse(config: Any) -> Finding:
@@ -317,8 +356,6 @@ def _reuse(config: Any) -> Finding:
 
 
 def _measured(error: float, bound: float) -> Finding:
-    if math.isinf(error):
-        return Finding(False, "measured: it does not read what its cache returns")
     return Finding(error < bound, f"measured: error {error:.1e} of the spread of the logits")
 
 
@@ -374,7 +411,7 @@ def compare(
         if pool is not None:
             found = torch.cat([found, _after_many(probed, config.vocab_size)])
     except Exception as failure:  # any error of a network that is not what its class says
-        return Finding(False, f"our own forward failed: {failure}")
+        return raised("our own forward", failure)
     alone = _Probed(model, plain)
     wanted = _read_alone(alone, ids)
     if pool is not None:
@@ -453,24 +490,25 @@ def _whole(model: LanguageModel, ids: list[int], wanted: list[int]) -> torch.Ten
     return _batch(model, 1).feed([ids], [wanted]).logits[0]
 
 
-def _ragged_errors(model: LanguageModel, num_ids: int) -> tuple[float, float]:
-    """Return the errors of a left-padded pair of rows, and of the same after a ragged chunk."""
+def _ragged(model: LanguageModel, num_ids: int, bound: float) -> tuple[Finding, Finding]:
+    """Return whether a left-padded pair of rows is exact, and whether it is after a ragged chunk."""
     long, short = _random_ids(num_ids, 13, 7)
     wanted = torch.stack([_whole(model, long, [8, 11, 12]), _whole(model, short, [4, 5, 6])])
     # Columns:  9 tokens | 3 tokens | 1 token       of the long row
     #       4 pads, 5 tokens | 2 pads, 1 token | 1 token   of the short row
-    batch, got = _batch(model, 2), []
+    batch, errors = _batch(model, 2), list[float]()
     for chunks in ([long[:9], short[:5]], [long[9:12], short[5:6]], [long[12:], short[6:]]):
-        got.append(batch.feed(chunks, [[len(chunk) - 1] for chunk in chunks]).logits[:, 0])
-    stacked, *skipped = (relative_error(line, wanted[:, index], wanted) for index, line in enumerate(got))
-    return stacked, max(skipped)
+        try:
+            got = batch.feed(chunks, [[len(chunk) - 1] for chunk in chunks]).logits[:, 0]
+        except Exception as failure:  # any error of a model that takes one row alone, or no mask
+            no = raised("a forward of two rows with a mask", failure)
+            return (_measured(errors[0], bound) if errors else no), no
+        errors.append(relative_error(got, wanted[:, len(errors)], wanted))
+    return _measured(errors[0], bound), _measured(max(errors[1:]), bound)
 
 
-def _branch_error(model: LanguageModel, num_ids: int) -> float:
-    """Return the largest error of two rows that read a shared prefix in place.
-
-    It is infinite where the model does not attend to what its cache returns, or raises an error. Cost: 7 forwards of at most 13 ids.
-    """
+def _branch(model: LanguageModel, num_ids: int, bound: float) -> Finding:
+    """Return whether two rows may read a shared prefix in place. Cost: 7 forwards of at most 13 ids."""
     common, *tails = _random_ids(num_ids, 9, 4, 4)
     plain = torch.stack([_whole(model, common + tail, [10, 12]) for tail in tails])
     batch = _batch(model, 1, can_branch=True)
@@ -480,9 +518,9 @@ def _branch_error(model: LanguageModel, num_ids: int) -> float:
         first = batch.feed([tail[:2] for tail in tails], [[1], [1]]).logits[:, 0]
         batch.feed([tail[2:3] for tail in tails], [[0], [0]])
         last = batch.feed([tail[3:] for tail in tails], [[0], [0]]).logits[:, 0]
-    except Exception:  # any error of a model that does not expect such a mask or such keys: it cannot branch
-        return math.inf
-    return relative_error(torch.stack([first, last], dim=1), plain)
+    except Exception as failure:  # any error of a model that does not expect such a mask or such keys
+        return raised("a forward over a shared prefix", failure)
+    return _measured(relative_error(torch.stack([first, last], dim=1), plain), bound)
 
 
 def _random_ids(num_ids: int, *lengths: int) -> list[list[int]]:
@@ -495,13 +533,13 @@ def relative_error(
 ) -> float:
     """Return the largest difference over the standard deviation of `like`, by default `wanted`; NaN counts as infinity.
 
-    With `mean` it is the root of the mean square of the differences. Equal infinities are no difference and have no part in the deviation:
-    some models exclude tokens by a logit of minus infinity.
+    With `mean` it is the root of the mean square of the differences. Equal infinities are no difference. They have no part in the deviation,
+    nor have the least numbers of a float type: some models exclude tokens by such a logit.
     """
     if wanted.isnan().all() and found.isnan().all():
         return 0.0  # nothing to measure: each row of such a model fails, with the reason
     like = wanted if like is None else like
-    spread = like[like.isfinite()].std(correction=0).clamp_min(1e-30)
+    spread = like[like.isfinite() & (like > _EXCLUDED)].std(correction=0).clamp_min(1e-30)
     differences = torch.where(found == wanted, 0.0, found - wanted).abs()
     difference = differences.square().mean().sqrt() if mean else differences.max()
     return float((difference / spread).nan_to_num(nan=math.inf))

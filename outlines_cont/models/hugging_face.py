@@ -77,7 +77,7 @@ from outlines_cont.models.loading import (
 from outlines_cont.models.step_graphs import StepGraphs
 from outlines_cont.models.text_tower import modules_around, text_tower, unwrapped
 from outlines_cont.models.tokenizer.tokenizer import Tokenizer
-from outlines_cont.models.versions import cache_argument
+from outlines_cont.models.versions import cache_argument, complete_outputs
 from outlines_cont.waiting import spin_watch
 
 _CAPABILITIES: dict[tuple[Any, ...], Capabilities] = {}
@@ -156,6 +156,7 @@ class HuggingFaceModel(EngineModel):
         self._open_processor = open_processor
         self._takes = frozenset(inspect.signature(model.forward).parameters)
         self.cache_argument = cache_argument(model)
+        complete_outputs(model)
         if self.is_recurrent:
             check_recurrent(model, self)
         elif (known := (type(model), self._config_text)) not in _CAUSAL:
@@ -303,7 +304,7 @@ class HuggingFaceModel(EngineModel):
         raise UnsupportedModel(
             f"expected a model with a deterministic forward, got {self!r} ({why}). Open it without `deterministic=True`; in float32 texts "
             "differ with the batch only where two tokens are equally probable up to 1e-6."
-        )
+        ) from found.cause
 
     @cached_property
     def _is_invariant(self) -> bool:
@@ -340,7 +341,7 @@ class HuggingFaceModel(EngineModel):
         """The reader of a model that is exact behind an image."""
         found = self._images
         if not found or self._reader is None:
-            raise UnsupportedModel(f"expected a model that takes images, got {self!r}: {found.why}.")
+            raise UnsupportedModel(f"expected a model that takes images, got {self!r}: {found.why}.") from found.cause
         return self._reader
 
     def read_image(self, image: Any) -> ReadImage:

@@ -17,7 +17,7 @@ from outlines_cont.kv.pixel_store import ReadImage
 from outlines_cont.kv.row import RowKV
 from outlines_cont.kv.serial import open_batch
 from outlines_cont.kv.store import KVStore
-from outlines_cont.models.capability import Finding, relative_error, tolerance
+from outlines_cont.models.capability import Finding, raised, relative_error, tolerance
 from outlines_cont.models.image_reader import ImageReader
 
 NO_IMAGES = Finding(False, "its network takes no images")
@@ -89,14 +89,17 @@ def probe_images(
     try:
         image = reader.read(noise)
     except Exception as failure:  # those of any processor, and of packages that it lacks
-        return Finding(False, f"its processor cannot be used: {failure}")
+        return raised("its processor cannot be used: it", failure)
     if image.shift > 0 or image.pixels.inputs is None:
         return Finding(False, "positions grow by more than one for a token of an image")
     try:
         wanted = _whole(network, model, reader, image)
+    except Exception as failure:  # those of any network
+        return raised("the forward of transformers with an image and no cache", failure)
+    try:
         error = relative_error(_in_parts(_Probed(model, reader, forward), image), wanted)
     except Exception as failure:  # those of any network
-        return Finding(False, f"a forward with an image failed: {failure}")
+        return raised("a forward with an image on top of cached tokens, or behind it,", failure)
     bound = tolerance(model.dtype)
     if error < bound:
         return Finding(True, f"measured: error {error:.1e} of the spread of the logits, behind an image")

@@ -44,6 +44,17 @@ def cache_argument(network: PreTrainedModel) -> str:
     )
 
 
+def complete_outputs(network: PreTrainedModel) -> None:
+    """Give the output class of a text model an attribute, None, that the network around it reads and that transformers has left out.
+
+    Without it the forward of `Llama4ForConditionalGeneration` raises an error for all inputs in transformers 5.24.
+    """
+    from transformers.modeling_outputs import MoeCausalLMOutputWithPast as Output
+
+    if type(network).__name__ == "Llama4ForConditionalGeneration" and not hasattr(Output, "image_outputs"):
+        Output.image_outputs = None
+
+
 def untested() -> str:
     """Return a sentence, after a space, that names the packages that are newer than the tested versions; empty if none is."""
     newer = [(name, tested) for name, tested in NEWEST_TESTED.items() if _parts(version(name)) > tested]

@@ -24,7 +24,7 @@ def whole_logits(model: Any, row: StateRow) -> torch.Tensor:
     if given:
         options = {name: _joined([inputs[name] for inputs in given], axis) for name in given[0]}
         options |= model._reader.types(row.token_ids)
-    place = network.model
+    place = getattr(network, "model", network)
     if hasattr(place, "rope_deltas"):
         place.rope_deltas = None
     with torch.no_grad():
