@@ -14,6 +14,7 @@ import transformers
 from PIL import Image
 from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
+from outlines_cont.models.versions import complete_outputs
 from tests.image_models import PlainProcessor, picture, text_options, tokenizer
 
 TYPES = sorted(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
@@ -24,6 +25,7 @@ _TOKENS = {
     "vision_start_token_id": "<|vision_start|>", "vision_end_token_id": "<|vision_end|>", "video_token_id": "<|video_pad|>",
     "image_start_token_id": "<|vision_start|>", "image_end_token_id": "<|vision_end|>", "boi_token_id": "<start_of_image>",
     "eoi_token_id": "<end_of_image>", "video_start_token_id": "[IMG]", "video_end_token_id": "[IMG_END]",
+    "image_start_id": "<|vision_start|>", "image_end_id": "<|vision_end|>",
     "image_token_id": "<image>", "image_token_index": "<image>", "video_token_index": "<|video_pad|>",
 }  # fmt: skip
 _TEXT: dict[str, Any] = {
@@ -69,9 +71,12 @@ _OWN: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     **dict.fromkeys(("llava_next", "llava_next_video", "llava_onevision"), ({"image_grid_pinpoints": [[16, 16]]}, {}, {})),
     "ernie4_5_vl_moe": ({}, {"moe_intermediate_size": [32, 32]}, {}),
     "chameleon": ({}, {}, {**_CODES, "embed_dim": 32, "latent_channels": 32}),
+    "apertus1p5": ({}, {}, {**_CODES, "embed_dim": 32, "latent_channels": 32}),
     "emu3": ({}, {}, {**_CODES, "embed_dim": 32, "latent_channels": 32, "hidden_size": 32, "temporal_downsample_factor": 2}),
     "cohere_compass": ({}, {"rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [1, 1, 2]}}}, {}),
-    "nemotron_h_omni": ({}, {}, {"patch_size": 16}),
+    "nemotron_h_omni": ({"vision_hidden_size": 32}, {}, {"patch_size": 16}),
+    "mistral4": ({"head_dim": 16}, {}, {}),
+    "dots3_note": ({}, {"head_dim": 16}, {}),
     "fuyu": ({"patch_size": _PATCH, "image_size": _SIDE}, {}, {}),
     "granite4_vision": ({"image_grid_pinpoints": [[16, 16]], "projector_dropout": 0.0}, {}, {}),
     "mllama": ({}, {"cross_attention_layers": [1]}, {"intermediate_layers_indices": [0, 1], "num_global_layers": 1, "vision_output_dim": 96}),
@@ -105,6 +110,15 @@ _GIVEN: dict[str, dict[str, Any]] = {
         "num_hidden_layers": 2, "layer_types": ["linear_attention", "indexed_attention"], "hidden_size": 32, "head_dim": 8, "hc_lowrank": 4, "hc_count": 2,
         "indexer_n_heads": 2, "indexer_kv_heads": 1, "indexer_head_dim": 8, "indexer_budget": 64, "indexer_compress_ratio": 2}},
     "deepseek_ocr2": {"text_config": {"mlp_layer_types": ["dense", "sparse"], "num_hidden_layers": 2, "num_experts_per_tok": 2, "n_group": 1, "topk_group": 1}},
+    "apertus1p5": {
+        "text_config": {"vocab_size": len(tokenizer())}, "image_token_offset": 300, "audio_token_offset": 308,
+        "vision_config": {**_CODES, "embed_dim": 32, "latent_channels": 32, "attn_resolutions": []},
+        "audio_config": {"model_type": "wavtokenizer_encoder", "codebook_size": 8, "codebook_dim": 8, "hidden_size": 8, "num_filters": 4, "num_lstm_layers": 1},
+    },
+    "diffusion_gemma": {"text_config": {"num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 32}, "vision_config": {"model_type": "gemma4_vision"}},
+    "evolla": {
+        "protein_encoder_config": {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 64}, "resampler_depth": 1,
+        "resampler_dim_head": 8, "resampler_heads": 2, "resampler_num_latents": 4, "aligner_num_add_layers": 1},
     "mistral4": {"qk_rope_head_dim": 8, "qk_nope_head_dim": 8, "v_head_dim": 8},
     "molmo2": {"text_config": {"num_hidden_layers": 2}, "adapter_config": {"vision_feature_layer": [1, 0]}},
     "dots3_note": {
@@ -120,6 +134,7 @@ _GIVEN: dict[str, dict[str, Any]] = {
 }
 
 
+_ONE = {"image_grid_thw": torch.tensor([[1, 4, 4]])}
 _LARGE = (1, 3, 64, 64)
 _GRID = torch.tensor([[0, 1, 4, 5], [2, 3, 6, 7], [8, 9, 12, 13], [10, 11, 14, 15]])
 # Of types whose tensors are of no other.
@@ -130,12 +145,23 @@ _LAYOUTS: dict[str, tuple[int, tuple[int, ...], dict[str, torch.Tensor]]] = {
     "fuyu": (16, (1, 16, 3 * _PATCH**2), {}),
     "molmo2": (4, (1, 16, 3 * _PATCH**2), {"image_token_pooling": _GRID, "image_grids": torch.tensor([[2, 2, 0, 0]])}),
     "granite_docling": (4, (1, 1, 3, _SIDE, _SIDE), {"pixel_attention_mask": torch.ones(1, 1, dtype=torch.bool)}),
+    "apertus1p5": (64, (1, 3, _SIDE, _SIDE), {"image_sizes": torch.tensor([[_SIDE, _SIDE]])}),
     "emu3": (72, (1, 3, _SIDE, _SIDE), {"image_sizes": torch.tensor([[_SIDE, _SIDE]])}),
     "mllama": (1, (1, 1, 4, 3, _SIDE, _SIDE), {"aspect_ratio_ids": torch.tensor([[1]]), "aspect_ratio_mask": torch.tensor([[[1, 0, 0, 0]]])}),
     **dict.fromkeys(("inkling2", "inkling2_loop"), (4, (4, 8, 8, 3), {"image_grid_thw": torch.tensor([[1, 2, 2]])})),
-    "granite4_vision": (4, (1, 2, 3, _SIDE, _SIDE), {"image_sizes": torch.tensor([[_SIDE, _SIDE]])}),
+    "granite4_vision": (10, (1, 2, 3, _SIDE, _SIDE), {"image_sizes": torch.tensor([[_SIDE, _SIDE]])}),
+    "deepseek_ocr2": (145, (1, 3, _SIDE, _SIDE), {}),
+    "unlimited_ocr": (7, (1, 3, _SIDE, _SIDE), {}),
+    "dots3_note": (4, (16, 3 * _PATCH**2), _ONE),
+    **dict.fromkeys(("qwen4_exp", "minimax_m3_vl"), (4, (16, 6 * _PATCH**2), _ONE)),
+    "minicpmv4_7": (1, (1, 3, _PATCH, 16 * _PATCH), {"target_sizes": torch.tensor([[4, 4]])}),
+    "inkling_mm_model": (4, (4, 2, _PATCH, _PATCH, 3), {}),
     "nemotron_h_omni": (4, (16, 768), {"image_grid_hw": torch.tensor([[4, 4]])}),
 }
+
+
+_AROUND = ("minicpmv4_7", "qwen2_5_omni_thinker", "qwen3_omni_moe_thinker")
+"""Types whose positions are those of an image between two tokens."""
 
 
 class StandIn:
@@ -160,12 +186,13 @@ def network(kind: str) -> Any:
     try:
         config = _config(kind)
         with torch.device("meta"):
-            size = sum(map(torch.numel, transformers.AutoModelForImageTextToText.from_config(config).parameters()))
+            size = sum(map(torch.numel, _class(kind)._from_config(config).parameters()))
         if size > _MAX_PARAMETERS:
             raise ValueError(f"{size:,} parameters")
         with torch.random.fork_rng():
             torch.manual_seed(0)
-            made = transformers.AutoModelForImageTextToText.from_config(config).float().eval()
+            made = _class(kind)._from_config(config).float().eval()
+            complete_outputs(made)
             with torch.no_grad():
                 for name, weight in made.named_parameters():
                     if "gate" in name and not weight.any():  # of what is added to the texts
@@ -185,17 +212,20 @@ def processor(made: Any) -> PlainProcessor:
     """
     ids = tokenizer()("the name of red: ", add_special_tokens=False)["input_ids"]
     image, failures = tokenizer().convert_tokens_to_ids("<image>"), []
-    known = _LAYOUTS.get(made.config.model_type)
+    kind = made.config.model_type
+    known, around = _LAYOUTS.get(kind), ("<|vision_start|>", "<|vision_end|>") if kind in _AROUND else ("", "")
+    own = [getattr(made.config, f"vision_{side}_token_id", None) is None for side in ("start", "end")]  # which the reader writes if it is known
+    left, right = (tokenizer()(one, add_special_tokens=False)["input_ids"] for one in around)
     for pixels in _layouts(made) if known is None else [StandIn(*known[1:])]:
         for count in _COUNTS if known is None else known[:1]:
-            row = torch.tensor([[*ids, *[image] * count, *ids]])
+            row = torch.tensor([[*ids, *left, *[image] * count, *right, *ids]])
             try:
                 first, second = (_logits(made, row, row.eq(image).long(), pixels([picture(seed)])) for seed in (1, 2))
             except Exception as error:  # whatever a network says of tensors that do not fit it
                 failures.append(f"{type(error).__name__}: {str(error)[:100]}")
                 continue
             if first.shape[1] == row.shape[1] and float((first[:, -1] - second[:, -1]).abs().max()) > 1e-5:
-                return PlainProcessor(pixels, "<image>", lambda _, count=count: count)  # type: ignore[misc]
+                return PlainProcessor(pixels, "<image>", lambda _, count=count: count, (around[0] * own[0], around[1] * own[1]))  # type: ignore[misc]
             failures.append("pixels do not count")
     raise ValueError("; ".join(dict.fromkeys(failures)))
 
@@ -205,6 +235,7 @@ def _logits(made: Any, row: torch.Tensor, kinds: torch.Tensor, inputs: dict[str,
     if hasattr(place, "rope_deltas"):
         place.rope_deltas = None
     types = {name: kinds for name in ("token_type_ids", "mm_token_type_ids") if name in takes}
+    types["attention_mask"] = torch.ones_like(row)
     with torch.no_grad():
         logits: torch.Tensor = made(input_ids=row, use_cache=False, **types, **inputs).logits
     return logits
@@ -241,11 +272,14 @@ def _layouts(made: Any) -> Iterator[StandIn]:
             yield StandIn(shape, taken)
 
 
+def _class(kind: str) -> Any:
+    return getattr(transformers, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES[kind])
+
+
 def _config(kind: str) -> Any:
     config = transformers.CONFIG_MAPPING[kind](**_GIVEN.get(kind, {}))
     whole, text, vision = _OWN.get(kind, ({}, {}, {}))
-    network_class = transformers.AutoModelForImageTextToText._model_mapping[type(config)]
-    has_grid = "image_grid_thw" in inspect.signature(network_class.forward).parameters
+    has_grid = "image_grid_thw" in inspect.signature(_class(kind).forward).parameters
     parts = {name: part for name in type(config).sub_configs if (part := getattr(config, name, None)) is not None}
     for name, part in parts.items():
         is_text = any(word in name for word in _OF_TEXT)

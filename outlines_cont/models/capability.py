@@ -15,6 +15,7 @@ import inspect
 import math
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from traceback import clear_frames
@@ -111,9 +112,10 @@ def raised(what: str, failure: Exception) -> Finding:
 
 def said(failure: BaseException) -> str:
     """Return type and message of an error in one line of at most 400 characters, such as `TypeError: missing argument`."""
-    return shortened(" ".join(f"{type(failure).__name__}: {failure}".split()), 400).removesuffix(":")
+    return shortened(" ".join(f"{type(failure).__name__}: {failure}".split()), 400).rstrip(":.")
 
 
+NO_IMAGES = Finding(False, "its network takes no images: its forward has no `pixel_values`")
 _NAMES = ("crop", "stack", "skip", "branch", "reuse", "fused", "exact", "half", "images")
 
 
@@ -142,7 +144,7 @@ class Capabilities:
     reuse: Finding
     fused: Finding
     exact: Finding
-    images: Finding = Finding(False, "its network takes no images")
+    images: Finding = NO_IMAGES
     half: Finding | None = None
 
     def __str__(self) -> str:
@@ -222,53 +224,72 @@ def _recurrent_tolerance(model: LanguageModel) -> float:
 
 @torch.inference_mode()
 def check_causal(network: PreTrainedModel, model: LanguageModel, plain: Forward) -> None:
-    """Raise `UnsupportedModel` unless the logits of a token depend on the tokens before it alone, and go on from a cache.
+    """Raise `UnsupportedModel` unless the logits of a token depend on the tokens before it alone, go on from a cache, and are those of a
+    forward that is given the ids alone: some networks have other positions than those that count tokens from 0 on.
 
-    `plain` runs the network of `model`. Cost: 4 forwards of at most 13 ids.
+    `plain` runs the network of `model`. Cost: 5 forwards of at most 13 ids.
     """
 
-    def fed(*chunks: list[int]) -> tuple[torch.Tensor, torch.Tensor]:
-        """(V,) logits after the 9th token and after the last."""
+    def fed(*chunks: list[int]) -> torch.Tensor:
+        """(2, V) logits after the 9th token and after the last."""
         batch = KVBatch(cast(LanguageModel, _Probed(model, plain)), [None])
         lines = [batch.feed([chunk], [range(len(chunk))]).logits[0] for chunk in chunks]
-        return torch.cat(lines)[8], lines[-1][-1]
+        return torch.cat(lines)[[8, -1]]
 
     ids, others = _random_ids(int(network.config.get_text_config(decoder=True).vocab_size), 13, 4)
     name = type(network).__name__
     try:
-        (early, late), (other, _), (begun, continued) = fed(ids), fed(ids[:9] + others), fed(ids[:9], ids[9:])
+        whole, other, continued = fed(ids), fed(ids[:9] + others), fed(ids[:9], ids[9:])
     except Exception as failure:  # any error of a model without a cache
         _raise_why_not_run(network, ids, failure)
-    changed = relative_error(other, early)
+    changed = relative_error(other[0], whole[0])
     if not changed < _SEES_NOTHING_LATER:
         raise UnsupportedModel(
             f"expected a causal model, got {name}, whose logits change by {changed:.2g} times their spread with the tokens that follow. An "
             "encoder, such as BERT, needs `is_decoder=True` in its config; one whose prompt is bidirectional, such as PaliGemma, cannot be "
             f"continued exactly. {_ADVICE}{untested()}"
         )
-    error = max(relative_error(begun, early), relative_error(continued, late))
-    if not error < max(tolerance(model.dtype), _QUANTISED):
+    bound = max(tolerance(model.dtype), _QUANTISED)
+    alone = None
+    with suppress(Exception):  # of a forward that needs a mask, positions or a cache
+        alone = _alone(network, ids)[[8, -1]]
+    error = 0.0 if alone is None else relative_error(alone, whole)
+    if not error < bound:
+        raise UnsupportedModel(
+            f"expected {name} to have the same logits with positions that count tokens from 0 on as with those that it computes from the ids "
+            f"alone, got an error of {error:.2g} times their spread. Its texts cannot be continued exactly.{untested()}"
+        )
+    error = relative_error(continued, whole)
+    if not error < bound:
         raise UnsupportedModel(
             f"expected {name} to have the same logits in chunks as in one forward, got an error of {error:.2g} times their spread: it does "
             f"not read its cache. {_ADVICE}{untested()}"
         )
 
 
+def _alone(network: PreTrainedModel, ids: list[int]) -> torch.Tensor:
+    """Return the (T, V) logits of a forward that is given nothing but ids, and keeps no cache."""
+    options = {"use_cache": False} if "use_cache" in inspect.signature(network.forward).parameters else {}
+    logits: torch.Tensor = network(input_ids=torch.tensor([ids], device=network.device), **options).logits[0]
+    return logits.float() if logits.dtype != torch.float64 else logits
+
+
 def _raise_why_not_run(network: PreTrainedModel, ids: list[int], failure: Exception) -> NoReturn:
     """Raise `UnsupportedModel` for a network that raised an error with a cache: because of it, or if it does so without one, too."""
-    name, takes = type(network).__name__, inspect.signature(network.forward).parameters
+    name, with_cache = type(network).__name__, said(failure)
+    advice = "It is raised by the code or the weights of the network, not by this package: `model(input_ids=...)` raises it."
     try:
-        network(
-            input_ids=torch.tensor([ids], device=network.device), **({"use_cache": False} if "use_cache" in takes else {})
-        )
+        _alone(network, ids)
+        without = "it runs"
     except Exception as alone:  # any error of any network
+        without = said(alone)
+    if without == with_cache:
         raise UnsupportedModel(
-            f"expected a network that runs, got {name}, whose forward of {len(ids)} tokens raises an error without a cache, too: "
-            f"{said(alone)}. It is raised by the code or the weights of the network, not by this package: "
-            f"`model(input_ids=...)` raises it.{untested()}"
-        ) from alone
+            f"expected a network that runs, got {name}, whose forward of {len(ids)} tokens raises {with_cache}, with a cache and without "
+            f"one. {advice}{untested()}"
+        ) from failure
     raise UnsupportedModel(
-        f"{name} cannot continue from its cache: its forward runs without one, but with one it raises {said(failure)}. {_ADVICE}{untested()}"
+        f"{name} cannot continue from its cache: its forward raises {with_cache}. If it is given ids alone: {without}. {_ADVICE}{untested()}"
     ) from failure
 
 

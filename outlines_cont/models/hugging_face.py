@@ -46,6 +46,7 @@ from outlines_cont.kv.prefix_cache import PrefixCache
 from outlines_cont.kv.row import RowKV
 from outlines_cont.kv.store import KVStore
 from outlines_cont.models.capability import (
+    NO_IMAGES,
     NOT_IN_PLACE,
     Capabilities,
     Finding,
@@ -61,7 +62,7 @@ from outlines_cont.models.capability import (
 from outlines_cont.models.collector import freeze_modules
 from outlines_cont.models.decoder_family import NotFused
 from outlines_cont.models.fused import FusedDecoder, fused_decoder
-from outlines_cont.models.image_probe import NO_IMAGES, ImageFeeder, probe_images
+from outlines_cont.models.image_probe import ImageFeeder, probe_images
 from outlines_cont.models.image_reader import ImageReader, takes_images
 from outlines_cont.models.invariant import invariant_decoder
 from outlines_cont.models.joined import evaluating, forward_mark

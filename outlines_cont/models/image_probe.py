@@ -5,6 +5,7 @@ forward of everything, for which transformers computes masks and positions itsel
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
@@ -20,7 +21,6 @@ from outlines_cont.kv.store import KVStore
 from outlines_cont.models.capability import Finding, raised, relative_error, tolerance
 from outlines_cont.models.image_reader import ImageReader
 
-NO_IMAGES = Finding(False, "its network takes no images")
 _SIZE = (40, 56)
 
 
@@ -138,7 +138,10 @@ def _forward(network: Any, model: LanguageModel, reader: ImageReader, image: Rea
     try:
         if hasattr(place, "rope_deltas"):
             place.rope_deltas = None
-        return network(input_ids=torch.tensor([ids], device=model.device), use_cache=False, **options).logits[0].float()
+        given = torch.tensor([ids], device=model.device)
+        if "attention_mask" in inspect.signature(network.forward).parameters:
+            options["attention_mask"] = torch.ones_like(given)  # as `generate` gives: some compute no positions without one
+        return network(input_ids=given, use_cache=False, **options).logits[0].float()
     finally:
         if hasattr(place, "rope_deltas"):
             place.rope_deltas = kept

@@ -127,12 +127,13 @@ class ImageReader:
         index = self._rope_index
         if index is None:
             return None, 0
-        known = {**inputs, **self.types(token_ids)}
+        ids = torch.tensor([[*token_ids]], device="cpu")
+        known = {**inputs, "attention_mask": torch.ones_like(ids), **self.types(token_ids)}
         if "mm_token_type_ids" not in known:
-            known["mm_token_type_ids"] = self._is_image(torch.tensor([[*token_ids]], device="cpu"))
+            known["mm_token_type_ids"] = self._is_image(ids)
         takes = inspect.signature(index).parameters
         found, deltas = index(
-            input_ids=torch.tensor([[*token_ids]], device="cpu"),
+            input_ids=ids,
             **{name: value for name, value in known.items() if name in takes},
         )
         return found, int(deltas.flatten()[0])

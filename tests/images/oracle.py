@@ -27,8 +27,10 @@ def whole_logits(model: Any, row: StateRow) -> torch.Tensor:
     place = getattr(network, "model", network)
     if hasattr(place, "rope_deltas"):
         place.rope_deltas = None
+    ids = torch.tensor([row.token_ids])
+    options["attention_mask"] = torch.ones_like(ids)
     with torch.no_grad():
-        logits: torch.Tensor = network(input_ids=torch.tensor([row.token_ids]), use_cache=False, **options).logits[0]
+        logits: torch.Tensor = network(input_ids=ids, use_cache=False, **options).logits[0]
     return logits
 
 
