@@ -256,8 +256,8 @@ def check_causal(network: PreTrainedModel, model: LanguageModel, plain: Forward)
     error = 0.0 if alone is None else relative_error(alone, whole)
     if not error < bound:
         raise UnsupportedModel(
-            f"expected {name} to have the same logits with positions that count tokens from 0 on as with those that it computes from the ids "
-            f"alone, got an error of {error:.2g} times their spread. Its texts cannot be continued exactly.{untested()}"
+            f"expected {name} to have the same logits with positions that count tokens from 0 on as with those that it computes from "
+            f"ids alone, got an error of {error:.2g} times their spread. Its texts cannot be continued exactly.{untested()}"
         )
     error = relative_error(continued, whole)
     if not error < bound:
@@ -277,7 +277,9 @@ def _alone(network: PreTrainedModel, ids: list[int]) -> torch.Tensor:
 def _raise_why_not_run(network: PreTrainedModel, ids: list[int], failure: Exception) -> NoReturn:
     """Raise `UnsupportedModel` for a network that raised an error with a cache: because of it, or if it does so without one, too."""
     name, with_cache = type(network).__name__, said(failure)
-    advice = "It is raised by the code or the weights of the network, not by this package: `model(input_ids=...)` raises it."
+    advice = (
+        "It is raised by the code or the weights of the network, not by this package: `model(input_ids=...)` raises it."
+    )
     try:
         _alone(network, ids)
         without = "it runs"
@@ -289,7 +291,8 @@ def _raise_why_not_run(network: PreTrainedModel, ids: list[int], failure: Except
             f"one. {advice}{untested()}"
         ) from failure
     raise UnsupportedModel(
-        f"{name} cannot continue from its cache: its forward raises {with_cache}. If it is given ids alone: {without}. {_ADVICE}{untested()}"
+        f"{name} cannot continue from its cache: its forward raises {with_cache}. If it is given ids alone: {without}. "
+        f"{_ADVICE}{untested()}"
     ) from failure
 
 
@@ -554,8 +557,8 @@ def relative_error(
 ) -> float:
     """Return the largest difference over the standard deviation of `like`, by default `wanted`; NaN counts as infinity.
 
-    With `mean` it is the root of the mean square of the differences. Equal infinities are no difference. They have no part in the deviation,
-    nor have the least numbers of a float type: some models exclude tokens by such a logit.
+    With `mean` it is the root of the mean square of the differences. Equal infinities are no difference. They have no part in the
+    deviation, nor have the least numbers of a float type: some models exclude tokens by such a logit.
     """
     if wanted.isnan().all() and found.isnan().all():
         return 0.0  # nothing to measure: each row of such a model fails, with the reason

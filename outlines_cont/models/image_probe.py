@@ -140,7 +140,9 @@ def _forward(network: Any, model: LanguageModel, reader: ImageReader, image: Rea
             place.rope_deltas = None
         given = torch.tensor([ids], device=model.device)
         if "attention_mask" in inspect.signature(network.forward).parameters:
-            options["attention_mask"] = torch.ones_like(given)  # as `generate` gives: some compute no positions without one
+            options["attention_mask"] = torch.ones_like(
+                given
+            )  # as `generate` gives: some compute no positions without one
         return network(input_ids=given, use_cache=False, **options).logits[0].float()
     finally:
         if hasattr(place, "rope_deltas"):
