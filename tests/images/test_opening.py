@@ -22,6 +22,7 @@ from outlines_cont.errors import ImageError, UnsupportedModel
 from outlines_cont.models.image_file import ImageLimits, open_image
 from outlines_cont.models.image_reader import ImageReader
 from outlines_cont.pipelines.image_files import ImageFiles
+from tests.image_families import network
 from tests.image_models import VISION, image_model, parts, picture, text_options, tokenizer
 from tests.images.oracle import worst_error
 
@@ -234,3 +235,17 @@ def test_one_bad_image_of_a_batch_fails_alone() -> None:
     assert state.errors[1] == [None]
     with pytest.raises(ImageError):
         model.see("<image>", [b"no image"])
+
+
+def test_checkpoints_of_llama_4_open_with_images_and_of_texts_alone(tmp_path: Path) -> None:
+    made = network("llama4")
+    both, text = tmp_path / "both", tmp_path / "text"
+    made.save_pretrained(both)
+    tokenizer().save_pretrained(both)
+    made.language_model.save_pretrained(text)
+    tokenizer().save_pretrained(text)
+    found = [models.transformers(folder) for folder in (both, text)]
+    assert [type(model.hugging_face).__name__ for model in found] == ["Llama4ForConditionalGeneration", "Llama4ForCausalLM"]
+    states = [continuous(generate.text(model))("Message: two lamps", max_tokens=6, min_tokens=6) for model in found]
+    assert states[0].generated == states[1].generated
+    assert max(worst_error(model, state) for model, state in zip(found, states, strict=True)) < 1e-4
