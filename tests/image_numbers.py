@@ -242,7 +242,7 @@ LAYOUTS: dict[str, tuple[int, tuple[int, ...], dict[str, torch.Tensor]]] = {
     "perception_lm": (4, (1, 1, 3, 32, 32), {}),
     "fuyu": (16, (1, 16, 3 * PATCH**2), {}),
     "molmo2": (4, (1, 16, 3 * PATCH**2), {"image_token_pooling": _GRID, "image_grids": torch.tensor([[2, 2, 0, 0]])}),
-    "granite_docling": (4, (1, 1, 3, SIDE, SIDE), {"pixel_attention_mask": torch.ones(1, 1, dtype=torch.bool)}),
+    "granite_docling": (1, (1, 1, 3, SIDE, SIDE), {"pixel_attention_mask": torch.ones(1, 1, dtype=torch.bool)}),
     "apertus1p5": (64, (1, 3, SIDE, SIDE), {"image_sizes": torch.tensor([[SIDE, SIDE]])}),
     "emu3": (72, (1, 3, SIDE, SIDE), {"image_sizes": torch.tensor([[SIDE, SIDE]])}),
     "mllama": (1, (1, 1, 4, 3, SIDE, SIDE), {"aspect_ratio_ids": torch.tensor([[1]]), "aspect_ratio_mask": torch.tensor([[[1, 0, 0, 0]]])}),

@@ -111,7 +111,7 @@ def test_images_without_tokens_are_refused_and_texts_are_exact(kind: str) -> Non
     model = models.from_transformers(made, given)
     assert "got GitProcessor" in model.capabilities.images.why
     with pytest.raises(UnsupportedModel, match=type(made).__name__):
-        model.see("A picture: ", [picture()])
+        model.see("<image>", [picture()])
     assert worst_error(model, continuous(generate.text(model))("A text", max_tokens=3, min_tokens=3)) < _EXACT
 
 
