@@ -329,7 +329,7 @@ class HuggingFaceModel(EngineModel):
         if self._reader is None:
             advice = "pass its processor: `models.from_transformers(model, processor)`"
             return Finding(False, f"opened with a tokenizer alone; {advice}")
-        with self.kv_store.lock:
+        with self.kv_store.lock, evaluating(self.hugging_face):
             return probe_images(self.hugging_face, self, self._reader, self._image_forward)
 
     @property

@@ -43,7 +43,7 @@ TEXTS_ALONE = {"evolla", "mistral4"}
 """Networks that take no images, of which one takes proteins."""
 NO_TOKEN = {"git"}
 """Its images have no tokens in the text."""
-UNSEEN = {"florence2": "an encoder-decoder", "t5gemma2": "an encoder-decoder", "pi0": "the cache of .* is unknown"}
+UNSEEN = {"florence2": "an encoder-decoder", "t5gemma2": "an encoder-decoder", "pi0": "no layer that scores the next token"}
 """Refused before their weights are looked at."""
 _PACKAGES = dict.fromkeys(("fast_vlm", "gemma3n", "perception_lm"), "timm")
 _ONE_IMAGE = {"minicpm_ocr", "minicpmv4_6", "minicpmv4_7", "molmo2"}
