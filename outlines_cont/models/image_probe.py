@@ -20,6 +20,7 @@ from outlines_cont.kv.serial import open_batch
 from outlines_cont.kv.store import KVStore
 from outlines_cont.models.capability import Finding, raised, relative_error, tolerance
 from outlines_cont.models.image_reader import ImageReader
+from outlines_cont.models.joined import evaluating
 
 _SIZE = (40, 56)
 
@@ -143,7 +144,8 @@ def _forward(network: Any, model: LanguageModel, reader: ImageReader, image: Rea
             options["attention_mask"] = torch.ones_like(
                 given
             )  # as `generate` gives: some compute no positions without one
-        return network(input_ids=given, use_cache=False, **options).logits[0].float()
+        with evaluating(network):
+            return network(input_ids=given, use_cache=False, **options).logits[0].float()
     finally:
         if hasattr(place, "rope_deltas"):
             place.rope_deltas = kept

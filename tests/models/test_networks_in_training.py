@@ -6,7 +6,19 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertLMHeadModel,
+    BertModel,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    LlamaForSequenceClassification,
+    RobertaConfig,
+    RobertaForCausalLM,
+)
 
 from outlines_cont import SequenceState, continuous, generate, models, samplers
 from outlines_cont.errors import UnsupportedModel
@@ -87,3 +99,13 @@ def test_a_network_without_a_head_is_refused_by_name(make: Any) -> None:
     made = make()
     with pytest.raises(UnsupportedModel, match=f"{type(made).__name__}, which has no layer that scores"):
         models.from_transformers(made, tiny().tokenizer.hugging_face)
+
+
+@pytest.mark.parametrize("kind", [BertLMHeadModel, BertForMaskedLM, RobertaForCausalLM])
+@pytest.mark.parametrize("seed", range(3))
+def test_an_encoder_with_a_head_is_refused_however_little_its_tokens_see_of_each_other(kind: Any, seed: int) -> None:
+    torch.manual_seed(seed)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64, "max_position_embeddings": 64}
+    config = (RobertaConfig if kind is RobertaForCausalLM else BertConfig)(vocab_size=1283, **sizes)
+    with pytest.raises(UnsupportedModel, match="`is_decoder=True`"):
+        models.from_transformers(kind(config), tiny().tokenizer.hugging_face)
