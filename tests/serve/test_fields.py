@@ -335,7 +335,7 @@ def test_the_prefix_cache_has_a_size_of_its_own(limits: Any, expected: int) -> N
 
 IMAGE = {"type": "image_url", "image_url": {"url": "a"}}
 WRONG: list[tuple[str, Any, str | None, str, str]] = [
-    (PATH, {"seed": 2**64}, "seed", "invalid_value", "less than 18446744073709551616"),
+    (PATH, {"seed": 2**64}, "seed", "invalid_value", "up to 2 ** 64 - 1"),
     (PATH, {"top_logprobs": 3}, "top_logprobs", "invalid_value", "logprobs"),
     (PATH, {"audio": {"voice": "a"}}, "audio", "invalid_value", "writes no sound"),
     (PATH, {"tool_choice": "required"}, "tool_choice", "invalid_value", "tools"),

@@ -26,7 +26,16 @@ MAX_TOP = 20
 MAX_CALLS = 32
 """The most calls of a reply."""
 Bias = Annotated[float, Field(ge=-100, le=100)]
-Seed = Annotated[int, Field(ge=-(2**63), lt=2**64), AfterValidator(lambda seed: seed % 2**64)]
+_SEEDS = {"minimum": -(2**63), "maximum": 2**64 - 1}
+
+
+def _as_seed(seed: int) -> int:
+    if not _SEEDS["minimum"] <= seed <= _SEEDS["maximum"]:
+        raise invalid("expected an integer from -2 ** 63 up to 2 ** 64 - 1, got another one")
+    return seed % 2**64
+
+
+Seed = Annotated[int, Field(json_schema_extra=_SEEDS), AfterValidator(_as_seed)]  # type: ignore[arg-type]
 """A seed; a negative one is that of the same 64 bits."""
 
 
