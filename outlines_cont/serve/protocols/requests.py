@@ -35,7 +35,7 @@ def _as_seed(seed: int) -> int:
     return seed % 2**64
 
 
-Seed = Annotated[int, Field(json_schema_extra=_SEEDS), AfterValidator(_as_seed)]  # type: ignore[arg-type]
+Seed = Annotated[int, Field(json_schema_extra=_SEEDS), AfterValidator(_as_seed)]
 """A seed; a negative one is that of the same 64 bits."""
 
 
