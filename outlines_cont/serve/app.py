@@ -65,6 +65,7 @@ _BODIES: dict[str, type[AnyRequest]] = {
     "/v1/chat/completions": ChatRequest,
     "/v1/completions": CompletionRequest,
     "/v1/responses": ResponsesRequest,
+    "/v1/responses/input_tokens": ResponsesRequest,
     anthropic.PATH: MessagesRequest,
     f"{anthropic.PATH}/count_tokens": CountRequest,
 }
@@ -130,7 +131,8 @@ def make_app(
 
     @app.get("/v1/models")
     async def all_models() -> dict[str, Any]:
-        return {"object": "list", "data": models.cards()}
+        ends = {"first_id": models.names[0], "last_id": models.names[-1], "has_more": False}  # Anthropic's
+        return {"object": "list", "data": models.cards(), **ends}
 
     @app.get("/v1/models/{model_id:path}")
     async def one_model(model_id: str) -> dict[str, Any]:
@@ -147,6 +149,10 @@ def make_app(
     @app.post("/v1/responses", responses=_REPLIES)
     async def responses(body: ResponsesRequest, request: Request) -> Response:
         return await server.reply(body, request)
+
+    @app.post("/v1/responses/input_tokens")
+    async def input_tokens(body: ResponsesRequest, request: Request) -> dict[str, Any]:
+        return {"object": "response.input_tokens", "input_tokens": await server.count(body, request)}
 
     own_errors: Any = {status: {"model": MessagesErrorBody, "description": "An error"} for status in ("4XX", "5XX")}
 
@@ -281,7 +287,7 @@ class Server:
             self._count(body.model, answer, reading, start)
             return JSONResponse(writer.whole(found))
 
-    async def count(self, body: CountRequest, request: Request) -> int:
+    async def count(self, body: CountRequest | ResponsesRequest, request: Request) -> int:
         """Return how many tokens the prompt of a request has, even if they are too many for the model."""
         self._note_model(body, request)
         with self.door.entered(1):
@@ -412,7 +418,7 @@ def _invalid(request: Request, error: RequestValidationError | ValidationError) 
     asked = _BODIES.get(request.url.path)
     if asked is not None and len(place) == 1 and (_is_unknown(first) or first["type"] == "none_required"):
         advice = advice_for(place[0], [field.alias or name for name, field in asked.model_fields.items()])
-        message += f".{advice}" if advice else ""
+        message += f".{advice}" if advice and f"'{place[0]}'" not in advice else ""
     return _refused(request, APIError(400, message, "/".join(place) or None, kind))
 
 

@@ -9,6 +9,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
 from typing import Any, Generic, Protocol, TypeVar
 
 from fsm.process_fork import reset_in_child
@@ -106,6 +107,8 @@ class ModelList(Generic[S]):
         found = self._open.get(name)
         created = self._created if found is None else found.created
         told = {"id": name, "object": "model", "created": created, "owned_by": "outlines-cont"}
+        date = datetime.fromtimestamp(created, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        told |= {"type": "model", "display_name": name, "created_at": date}  # as clients of Anthropic read it
         return told | ({"status": self._status(name)} if len(self.names) > 1 else {})
 
     def _status(self, name: str) -> str:

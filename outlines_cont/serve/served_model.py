@@ -87,13 +87,17 @@ class ServedModel:
         most = self._limits.max_tokens
         check_sizes(body, self._limits, self.model)
         if isinstance(body, CompletionRequest):
-            generator = await self.constraints.generator(Wanted.of(None, body.structured_outputs, ""))
+            wanted = Wanted.of(None, body.structured_outputs, "")
+            _check_against(body, wanted)
+            generator = await self.constraints.generator(wanted)
             answer = await asked_completion(self.model, generator, body, most)
             return answer, CompletionWriter(self.model, self.name, answer, body)
-        if isinstance(body, MessagesRequest):
-            asked = body.as_chat(most, self._can_think)
+        if isinstance(body, ChatRequest):
+            asked = body
+        elif isinstance(body, MessagesRequest):
+            asked = body.as_chat(most)
         else:
-            asked = body.as_chat() if isinstance(body, ResponsesRequest) else body
+            asked = body.as_chat()
         try:
             return await self._asked_chat(body, asked, most)
         except APIError as error:
@@ -114,6 +118,7 @@ class ServedModel:
         if asked is not body:
             check_sizes(asked, self._limits, self.model)
         wanted = Wanted.of(asked.response_format, body.structured_outputs, body.schema_field)
+        _check_against(asked, wanted)
         generator = await self.constraints.generator(wanted)
         tools = await self.constraints.tools(asked.tools or ())
         urls = [url for message in asked.messages for url in message.images]
@@ -127,12 +132,6 @@ class ServedModel:
         if isinstance(body, MessagesRequest):
             return answer, MessageWriter(self.model, self.name, answer, body)
         return answer, ChatWriter(self.model, self.name, answer, body)
-
-    def _can_think(self) -> bool:
-        try:
-            return Thinking().marks(self.model)[1] != ""
-        except OptionError:
-            return False
 
 
 async def asked_chat(
@@ -151,7 +150,7 @@ async def asked_chat(
     count = request.n or 1
 
     def opened() -> list[Choice]:
-        drawn, options = replace(generator, sampler=_sampler(request)), _options(request, most)
+        drawn, options = replace(generator, sampler=_sampler(request)), _options(model, request, most)
         with _errors_of():
             variables = request.chat_template_kwargs
             chat = Chat(model, rng=request.seed, tools=tools if calls else (), template_variables=variables)
@@ -176,7 +175,7 @@ async def asked_completion(model: Any, generator: Generator, request: Completion
     count, prompts = request.n or 1, request.prompts
 
     def opened() -> list[Choice]:
-        drawn, options = replace(generator, sampler=_sampler(request)), _options(request, most)
+        drawn, options = replace(generator, sampler=_sampler(request)), _options(model, request, most)
         if request.against is not None:
             drawn, options["against"] = _whole_fields(drawn), request.against
         # A call takes no 0, with which only the prompt is scored.
@@ -195,6 +194,13 @@ async def asked_completion(model: Any, generator: Generator, request: Completion
         return choices
 
     return Answer(await asyncio.to_thread(opened), request.top, len(prompts))
+
+
+def _check_against(request: ChatRequest | CompletionRequest, wanted: Wanted) -> None:
+    """Raise `APIError` for `against` with a constraint that has no options: neither a choice nor JSON."""
+    if request.against is not None and wanted.kind not in ("choice", "json"):
+        told = "none" if wanted.field is None else f"`{wanted.field}`"
+        raise APIError(400, f"expected a choice or JSON, whose options `against` compares, got {told}", "against")
 
 
 def _whole_fields(generator: Generator) -> Generator:
@@ -232,7 +238,7 @@ def _errors_of(field: str | None = None) -> Iterator[None]:
 
 
 def _sampler(request: ChatRequest | CompletionRequest) -> Any:
-    """Return the sampler of a request: greedy at temperature 0, else as OpenAI's default, temperature 1."""
+    """Return the sampler of a request: greedy at temperature or `top_p` 0, else as OpenAI's default, temperature 1."""
     bias = {_token_id(name): value for name, value in (request.logit_bias or {}).items()}
     given: dict[str, Any] = {
         "logit_bias": bias or None,
@@ -240,10 +246,11 @@ def _sampler(request: ChatRequest | CompletionRequest) -> Any:
         "frequency_penalty": request.frequency_penalty,
         "presence_penalty": request.presence_penalty,
     }
-    if request.temperature != 0:
+    is_greedy = request.temperature == 0 or request.top_p == 0
+    if not is_greedy:
         top_k = request.top_k if request.top_k is not None and request.top_k > 0 else None
         given |= {"top_k": top_k} | {name: getattr(request, name) for name in ("temperature", "top_p", "min_p")}
-    make = samplers.greedy if request.temperature == 0 else samplers.multinomial
+    make = samplers.greedy if is_greedy else samplers.multinomial
     with _errors_of():
         return make(**{name: value for name, value in given.items() if value is not None})
 
@@ -254,8 +261,15 @@ def _token_id(name: str) -> int:
     return int(name)
 
 
-def _options(request: ChatRequest | CompletionRequest, most: int) -> dict[str, Any]:
-    """Return the options of the call."""
+def _can_think(model: Any) -> bool:
+    try:
+        return Thinking().marks(model)[1] != ""
+    except OptionError:
+        return False
+
+
+def _options(model: Any, request: ChatRequest | CompletionRequest, most: int) -> dict[str, Any]:
+    """Return the options of the call; a model that cannot think has no thoughts, however many tokens they may take."""
     wanted = request.most_tokens
     if wanted is not None and wanted > most:
         raise APIError(
@@ -265,7 +279,7 @@ def _options(request: ChatRequest | CompletionRequest, most: int) -> dict[str, A
     most = min(default, most) if wanted is None else wanted
     options: dict[str, Any] = {"max_tokens": most, "stop_token_ids": request.stop_token_ids or ()}
     thoughts = request.num_thoughts(most) if isinstance(request, ChatRequest) else None
-    if thoughts is not None:
+    if thoughts is not None and _can_think(model):
         options |= {"max_tokens": max(most - thoughts, 1), "thinking": Thinking(max_tokens=thoughts)}
     if request.stops:
         options |= {"stop_at": request.stops, "keep_stop": bool(request.include_stop_str_in_output)}

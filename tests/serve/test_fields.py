@@ -335,9 +335,9 @@ def test_the_prefix_cache_has_a_size_of_its_own(limits: Any, expected: int) -> N
 
 IMAGE = {"type": "image_url", "image_url": {"url": "a"}}
 WRONG: list[tuple[str, Any, str | None, str, str]] = [
-    (PATH, {"reasoning_effort": "low"}, "reasoning_effort", "invalid_value", "marks"),
+    (PATH, {"seed": 2**64}, "seed", "invalid_value", "up to 2 ** 64 - 1"),
     (PATH, {"top_logprobs": 3}, "top_logprobs", "invalid_value", "logprobs"),
-    (PATH, {"stream_options": {"include_usage": True}}, "stream_options", "invalid_value", "stream"),
+    (PATH, {"audio": {"voice": "a"}}, "audio", "invalid_value", "writes no sound"),
     (PATH, {"tool_choice": "required"}, "tool_choice", "invalid_value", "tools"),
     (PATH, {"max_completion_tokens": 10_000}, "max_completion_tokens", "invalid_value", "4096"),
     (PATH, {"messages": [{"role": "user", "content": [IMAGE]}]}, "messages/0/content/0/image_url", "invalid_value", "`data:` URL"),
@@ -355,7 +355,7 @@ WRONG: list[tuple[str, Any, str | None, str, str]] = [
         "missing_required_parameter",
         "got none",
     ),
-    (PATH, {"function_call": "auto"}, "function_call", "invalid_value", "functions"),
+    (PATH, {"function_call": {"name": "f"}}, "function_call", "invalid_value", "functions"),
     (PATH, {"functions": [{"name": "f"}], "tools": []}, "tools", "invalid_value", "got both"),
     (PATH, {"functions": [{"name": "f"}], "tool_choice": "auto"}, "tool_choice", "invalid_value", "got both"),
     (PATH, {"functions": [{"name": "f", "parameters": {"type": "a"}}]}, "functions/0#/parameters/type", "schema_error", "type"),

@@ -371,7 +371,6 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"tool_choice": {"type": "any"}}, "expected `tools`"),
     ({"thinking": {"type": "enabled"}}, "budget_tokens"),
     ({"thinking": {"type": "enabled", "budget_tokens": 60}}, "below `max_tokens`"),
-    ({"thinking": {"type": "enabled", "budget_tokens": 5}}, "marks"),
     ({"output_config": {"format": {"type": "json_schema", "schema": {"type": "odd"}}}}, "output_config/format/schema"),
     ({"mcp_servers": [{"type": "url"}]}, "mcp_servers"),
     ({"stop_sequences": [""]}, "stop"),

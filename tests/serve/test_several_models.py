@@ -135,7 +135,7 @@ def test_an_unknown_model_is_an_error_with_the_names(several: Running, path: str
 
 def test_one_model_alone_is_listed_as_ever(served: Running) -> None:
     (card,) = httpx.get(f"{served.url}/v1/models").json()["data"]
-    assert {*card} == {"id", "object", "created", "owned_by"}
+    assert {*card} == {"id", "object", "created", "owned_by", "type", "display_name", "created_at"}
     with pytest.raises(openai.NotFoundError, match="expected the model 'tiny', got 'b'"):
         completion(served, "b")
 

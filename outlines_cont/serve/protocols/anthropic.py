@@ -8,7 +8,7 @@ request itself is refused by its name. Nothing is stored: each request has the w
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, field_validator, model_validator
@@ -319,6 +319,20 @@ class InputMessage(_Part):
 # -- tools -------------------------------------------------------------------------------------------------------------
 
 
+_VALUES = ("const", "enum", "default", "examples")  # what these keywords hold is no schema
+
+
+def with_pointers(schema: Any) -> Any:
+    """Return a schema whose references are pointers: LiteLLM sends `/$defs/Item` for `#/$defs/Item`, which is a file of no schema."""
+    if isinstance(schema, list):
+        return [with_pointers(one) for one in schema]
+    if not isinstance(schema, dict):
+        return schema
+    found = {key: one if key in _VALUES else with_pointers(one) for key, one in schema.items()}
+    pointer = schema.get("$ref")
+    return found | ({"$ref": f"#{pointer}"} if isinstance(pointer, str) and pointer.startswith("/$defs/") else {})
+
+
 class FunctionTool(_Part):
     """A tool that the client runs."""
 
@@ -331,7 +345,7 @@ class FunctionTool(_Part):
     def as_chat(self) -> dict[str, Any]:
         """Return the tool as a chat has it."""
         given = self.model_dump(exclude_none=True, exclude={"type", "input_schema"})
-        return {"type": "function", "function": given | {"parameters": self.input_schema}}
+        return {"type": "function", "function": given | {"parameters": with_pointers(self.input_schema)}}
 
 
 class ServiceTool(_Part):
@@ -445,6 +459,9 @@ class MessagesRequest(Sampling):
     service_tier: Literal["auto", "standard_only"] | None = None
     inference_geo: str | None = None
     speed: Literal["standard", "fast"] | None = None
+    user_profile_id: str | None = None
+    workspace_id: str | None = None
+    fallbacks: list[Any] | None = None
     thread: dict[str, Any] | None = None
     container: None = None
     mcp_servers: Annotated[list[Any], Field(max_length=0)] | None = None
@@ -475,12 +492,11 @@ class MessagesRequest(Sampling):
         """The tools that the model is told of."""
         return [tool for tool in self.tools or () if isinstance(tool, FunctionTool)]
 
-    def as_chat(self, most: int, can_think: Callable[[], bool]) -> ChatRequest:
+    def as_chat(self, most: int) -> ChatRequest:
         """Return the request of Chat Completions whose reply is the same.
 
         Args:
             most: the most tokens of a reply, which are fewer than `max_tokens` may ask for.
-            can_think: returns whether the model can think; called if the model may decide itself.
         """
         if self.thread is not None:
             told = "expected no `thread`, as this server stores nothing: send the whole conversation as `messages`"
@@ -494,7 +510,7 @@ class MessagesRequest(Sampling):
             "chat_template_kwargs": self.chat_template_kwargs,
         }
         given["continue_final_message"] = given["messages"][-1]["role"] == "assistant"
-        return ChatRequest.model_validate(given | self._thinking(tokens, can_think) | self._tools() | self._format())
+        return ChatRequest.model_validate(given | self._thinking(tokens) | self._tools() | self._format())
 
     def _messages(self) -> Iterator[dict[str, Any]]:
         """Yield the messages as those of a chat; consecutive ones of one role are one message, as that protocol has it."""
@@ -510,14 +526,13 @@ class MessagesRequest(Sampling):
                     found.append(part)
         yield from found
 
-    def _thinking(self, tokens: int, can_think: Callable[[], bool]) -> dict[str, Any]:
+    def _thinking(self, tokens: int) -> dict[str, Any]:
         thinking = self.thinking
         if thinking is None or thinking.type == "disabled":
             return {}
         if thinking.budget_tokens is not None:
             return {"thinking_token_budget": max(min(thinking.budget_tokens, int(tokens * _MOST_THOUGHTS)), 1)}
-        effort = (self.output_config and self.output_config.effort) or _ADAPTIVE
-        return {"reasoning_effort": "xhigh" if effort == "max" else effort} if can_think() else {}
+        return {"reasoning_effort": (self.output_config and self.output_config.effort) or _ADAPTIVE}
 
     def _tools(self) -> dict[str, Any]:
         tools, choice = self.own_tools, self.tool_choice

@@ -18,7 +18,7 @@ def invalid(message: str, field: str = "") -> PydanticCustomError:
 
 
 class Part(BaseModel):
-    """A part of a request: a field that is null counts as absent."""
+    """A part of a request: a field that is null counts as absent, whatever its name."""
 
     model_config = ConfigDict(allow_inf_nan=False)
 
@@ -27,8 +27,7 @@ class Part(BaseModel):
     def _without_nulls(cls, given: Any) -> Any:
         if not isinstance(given, dict) or None not in given.values():
             return given
-        known = {*cls.model_fields, *(field.alias for field in cls.model_fields.values())}
-        return {name: value for name, value in given.items() if value is not None or name not in known}
+        return {name: value for name, value in given.items() if value is not None}
 
 
 class Strict(Part):

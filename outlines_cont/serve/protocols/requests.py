@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, Json, model_validator
+from pydantic import AfterValidator, Field, Json, field_validator, model_validator
 
 from outlines_cont.serve.protocols.messages import Body, Message, Strict, as_tools, invalid
 from outlines_cont.serve.protocols.tools import (
@@ -19,13 +19,24 @@ from outlines_cont.serve.protocols.tools import (
     ToolChoice,
 )
 
-EFFORTS = {"minimal": 1 / 8, "low": 1 / 4, "medium": 1 / 2, "high": 3 / 4, "xhigh": 7 / 8}
+EFFORTS = {"minimal": 1 / 8, "low": 1 / 4, "medium": 1 / 2, "high": 3 / 4, "xhigh": 7 / 8, "max": 7 / 8}
 """Which part of the tokens of a reply its thoughts take at most, by `reasoning_effort`."""
-Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh"]
+Effort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 MAX_TOP = 20
 MAX_CALLS = 32
 """The most calls of a reply."""
 Bias = Annotated[float, Field(ge=-100, le=100)]
+_SEEDS = {"minimum": -(2**63), "maximum": 2**64 - 1}
+
+
+def _as_seed(seed: int) -> int:
+    if not _SEEDS["minimum"] <= seed <= _SEEDS["maximum"]:
+        raise invalid("expected an integer from -2 ** 63 up to 2 ** 64 - 1, got another one")
+    return seed % 2**64
+
+
+Seed = Annotated[int, Field(json_schema_extra=_SEEDS), AfterValidator(_as_seed)]
+"""A seed; a negative one is that of the same 64 bits."""
 
 
 class JSONSchemaFormat(Strict):
@@ -88,7 +99,7 @@ _OUTPUTS = ("json", "regex", "choice", "grammar", "json_object", "structural_tag
 
 
 class StreamOptions(Strict):
-    """Whether the last chunk has the usage."""
+    """Whether the last chunk has the usage; without `stream` they change nothing."""
 
     include_usage: bool | None = False
     include_obfuscation: bool | None = None
@@ -102,18 +113,19 @@ class GuidanceOptions(Strict):
 
 
 class Sampling(Body):
-    """What all kinds of requests have. Those up to `safety_identifier` change nothing."""
+    """What all kinds of requests have. Those from `user` to `safety_identifier` change nothing."""
 
     model: str
     temperature: float | None = Field(None, ge=0, le=2)
-    top_p: float | None = Field(None, gt=0, le=1)
-    seed: int | None = None
+    top_p: float | None = Field(None, ge=0, le=1)  # 0 is greedy
+    seed: Seed | None = None
     stream: bool | None = None
     user: str | None = None
-    metadata: dict[str, str] | None = None
+    metadata: dict[str, Any] | None = None
     service_tier: str | None = None
     prompt_cache_key: str | None = None
     prompt_cache_retention: str | None = None
+    prompt_cache_options: dict[str, Any] | None = None
     safety_identifier: str | None = None
     min_tokens: int | None = Field(None, ge=0)
     ignore_eos: bool | None = None
@@ -141,12 +153,6 @@ class Generation(Sampling):
     stream_options: StreamOptions | None = None
     return_token_ids: bool | None = None
 
-    @model_validator(mode="after")
-    def _streams(self) -> Generation:
-        if self.stream_options is not None and not self.stream:
-            raise invalid("`stream_options` belong to a request with `stream`: true", "stream_options")
-        return self
-
     @property
     def stops(self) -> list[str]:
         """The stop texts."""
@@ -164,7 +170,7 @@ class Generation(Sampling):
 
 
 class ChatRequest(Generation):
-    """A request to `/v1/chat/completions`. The fields from `store` on change nothing.
+    """A request to `/v1/chat/completions`. The fields from `store` to `prediction` change nothing.
 
     `functions` and `function_call`, which older clients send, become `tools` and `tool_choice`, and such messages calls and results.
     """
@@ -183,20 +189,27 @@ class ChatRequest(Generation):
     thinking_token_budget: int | None = Field(None, ge=1)
     chat_template_kwargs: dict[str, Any] | None = None
     continue_final_message: bool | None = None
+    add_generation_prompt: bool | None = None
     max_tool_calls: int | None = Field(None, ge=1)
     functions: list[Function] | None = None
     function_call: Literal["none", "auto"] | Named | None = None
     store: bool | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
     modalities: list[Literal["text"]] | None = None
+    prediction: dict[str, Any] | None = None
     audio: None = None
-    prediction: None = None
     web_search_options: None = None
+
+    @field_validator("audio", "web_search_options", mode="before")
+    @classmethod
+    def _is_not_asked_for(cls, value: Any, info: Any) -> Any:
+        what = {"audio": "writes no sound", "web_search_options": "searches no web"}[info.field_name]
+        raise invalid(f"this server {what}: leave it out")
 
     @model_validator(mode="after")
     def _has_tools(self) -> ChatRequest:
         self.messages = as_tools(self.messages)
-        if self.function_call not in (None, "none") and not self.functions:
+        if self.function_call not in (None, "none", "auto") and not self.functions:
             raise invalid("`function_call` belongs to a request with `functions`", "function_call")
         if not self.functions:
             return self
@@ -211,19 +224,34 @@ class ChatRequest(Generation):
 
     @model_validator(mode="after")
     def _agrees(self) -> ChatRequest:
-        if self.top_logprobs is not None and not self.logprobs:
+        if self.top_logprobs and not self.logprobs:
             raise invalid("`top_logprobs` belongs to a request with `logprobs`: true", "top_logprobs")
         format_ = self.response_format
         if format_ is not None and format_.type != "text" and self.structured_outputs is not None:
             raise invalid("expected one of `response_format` and `structured_outputs`, got both", "structured_outputs")
-        for name in ("tool_choice", "parallel_tool_calls"):
-            if getattr(self, name) not in (None, "none") and not self.tools:
-                raise invalid(f"`{name}` belongs to a request with `tools`", name)
-        if (self.messages[-1].role == "assistant") != bool(self.continue_final_message):
+        if self.tool_choice not in (None, "none", "auto") and not self.tools:
+            raise invalid("`tool_choice` belongs to a request with `tools`", "tool_choice")
+        return self
+
+    @model_validator(mode="after")
+    def _has_an_end(self) -> ChatRequest:
+        last, goes_on = self.messages[-1], bool(self.continue_final_message)
+        if self.add_generation_prompt is not None and self.add_generation_prompt == goes_on:
             raise invalid(
-                "expected `continue_final_message`: true exactly where the last message is one of the assistant, which is continued then",
-                "messages" if self.messages[-1].role == "assistant" else "continue_final_message",
+                "expected `add_generation_prompt`: false exactly if `continue_final_message` is true",
+                "add_generation_prompt",
             )
+        if last.role == "assistant" and last.tool_calls:
+            raise invalid(
+                "expected the results of its calls, as messages of the role 'tool', after the last message", "messages"
+            )
+        if goes_on and last.role != "assistant":
+            raise invalid(
+                "expected a last message of the assistant, which `continue_final_message`: true continues",
+                "continue_final_message",
+            )
+        if last.role == "assistant" and not goes_on:  # another reply, which templates write after a message of the user
+            self.messages = [*self.messages, Message(role="user", content="")]
         return self
 
     @property
@@ -269,11 +297,17 @@ class CompletionRequest(Generation):
     logprobs: int | None = Field(None, ge=0, le=MAX_TOP)
     prompt_logprobs: int | None = Field(None, ge=0, le=MAX_TOP)
     echo: bool | None = None
-    best_of: Literal[1] | None = None
-    suffix: None = None
+    best_of: int | None = Field(None, ge=1)
+    suffix: str | None = Field(None, max_length=0)
 
     @model_validator(mode="after")
     def _lists(self) -> CompletionRequest:
+        if self.best_of is not None and self.best_of != (self.n or 1):
+            raise invalid(
+                f"expected the number of choices, {self.n or 1}, as this server draws no more than it returns, got "
+                f"{self.best_of}",
+                "best_of",
+            )
         if self.prompt_logprobs is not None and self.stream:
             raise ValueError(
                 "`prompt_logprobs` belongs to a request without `stream`; `echo` with `logprobs` is streamed"

@@ -157,15 +157,32 @@ class ReasoningItem(_Item):
     content: list[InputText] | None = None
 
 
+class ReferenceItem(_Item):
+    """An item of an earlier response, by its id; there is none."""
+
+    type: Literal["item_reference"]
+
+    @model_validator(mode="after")
+    def _is_kept(self) -> ReferenceItem:
+        raise invalid(
+            "expected the item itself, as this server stores nothing, got an 'item_reference'. Clients send items "
+            "whole with `store`: false"
+        )
+
+
 Item = Annotated[
     Annotated[MessageItem, Tag("message")]
     | Annotated[FunctionCallItem, Tag("function_call")]
     | Annotated[CustomCallItem, Tag("custom_tool_call")]
     | Annotated[OutputItem, Tag("function_call_output")]
     | Annotated[OutputItem, Tag("custom_tool_call_output")]
-    | Annotated[ReasoningItem, Tag("reasoning")],
+    | Annotated[ReasoningItem, Tag("reasoning")]
+    | Annotated[ReferenceItem, Tag("item_reference")],
     Discriminator(_by_type("message")),
 ]
+
+
+_Unread = Annotated[Any, Field(exclude=True)]  # changes nothing
 
 
 class FunctionTool(Strict):
@@ -176,6 +193,10 @@ class FunctionTool(Strict):
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
+    defer_loading: _Unread = None
+    allowed_callers: _Unread = None
+    output_schema: _Unread = None
+    cache_control: _Unread = None
 
     def as_told(self) -> dict[str, Any]:
         """Return the tool as a response has it."""
@@ -250,6 +271,29 @@ class AllowedTools(Strict):
         return {"type": self.type, self.type: {"mode": self.mode, "tools": [tool.as_chat() for tool in self.tools]}}
 
 
+class ServiceChoice(Strict):
+    """A tool of another kind, which no reply calls."""
+
+    model_config = ConfigDict(extra="allow")
+
+    type: str
+
+
+Choice = (
+    Literal["none", "auto", "required"]
+    | Annotated[
+        Annotated[NamedTool, Tag("named")]
+        | Annotated[AllowedTools, Tag("allowed_tools")]
+        | Annotated[ServiceChoice, Tag("other")],
+        Discriminator(
+            lambda value: {"function": "named", "custom": "named", "allowed_tools": "allowed_tools"}.get(
+                _by_type("other")(value), "other"
+            )
+        ),
+    ]
+)
+
+
 class SchemaFormat(Strict):
     """Text, any JSON object, or JSON of a schema."""
 
@@ -285,7 +329,7 @@ class Reasoning(Strict):
 
     effort: Effort | None = None
     summary: Literal["auto", "concise", "detailed"] | None = None
-    generate_summary: None = None
+    generate_summary: Literal["auto", "concise", "detailed"] | None = None
 
 
 class StreamOptions(Strict):
@@ -294,19 +338,36 @@ class StreamOptions(Strict):
     include_obfuscation: bool | None = None
 
 
+Includable = Literal[
+    "message.output_text.logprobs",
+    "reasoning.encrypted_content",
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "message.input_image.image_url",
+    "computer_call_output.output.image_url",
+    "code_interpreter_call.outputs",
+]
+"""What a client may want besides; all but the first change nothing, as there are no such items."""
+
+
 class ResponsesRequest(Sampling):
-    """A request to `/v1/responses`. `store` changes nothing: the response says that it is not stored."""
+    """A request to `/v1/responses`.
+
+    `store`, `truncation`, `context_management` and `client_metadata` change nothing: the response says that it is not stored, and that
+    nothing was left out.
+    """
 
     input: str | Annotated[list[Item], Field(min_length=1)]
     instructions: str | None = None
     max_output_tokens: int | None = Field(None, ge=1)
     text: TextOptions | None = Field(default_factory=TextOptions)
     tools: list[Tool] | None = Field(default_factory=list)
-    tool_choice: Literal["none", "auto", "required"] | NamedTool | AllowedTools | None = None
+    tool_choice: Choice | None = None
     parallel_tool_calls: bool | None = None
     reasoning: Reasoning | None = None
     top_logprobs: int | None = Field(None, ge=0, le=MAX_TOP)
-    include: list[Literal["message.output_text.logprobs", "reasoning.encrypted_content"]] | None = None
+    include: list[Includable] | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     presence_penalty: float | None = Field(None, ge=-2, le=2)
     frequency_penalty: float | None = Field(None, ge=-2, le=2)
@@ -317,7 +378,9 @@ class ResponsesRequest(Sampling):
     previous_response_id: None = None
     conversation: None = None
     prompt: None = None
-    truncation: Literal["disabled"] | None = None
+    truncation: Literal["auto", "disabled"] | None = None
+    context_management: list[dict[str, Any]] | None = None
+    client_metadata: dict[str, Any] | None = None
 
     num_choices: ClassVar[int] = 1
     schema_field: ClassVar[str] = "text/format/schema"
@@ -328,6 +391,11 @@ class ResponsesRequest(Sampling):
         if value:
             raise invalid("this server stores nothing: send the whole conversation as `input`")
         return value
+
+    @field_validator("prompt", mode="before")
+    @classmethod
+    def _has_no_prompts(cls, value: Any) -> Any:
+        raise invalid("this server keeps no prompts: send its texts as `instructions` and `input`")
 
     @property
     def own_tools(self) -> list[FunctionTool | CustomTool]:
@@ -344,10 +412,10 @@ class ResponsesRequest(Sampling):
         """Return the request of Chat Completions whose reply is the same."""
         given = self.model_dump(by_alias=True, exclude_none=True, include={*Sampling.model_fields})
         choice, tools, messages = self.tool_choice, self.own_tools, self._messages()
-        if not messages or messages[-1]["role"] == "assistant":
-            raise APIError(
-                400, "expected an input that ends with a message of the user, or the result of a call", "input"
-            )
+        if not messages:
+            raise APIError(400, "expected an input with a message, got none", "input")
+        if messages[-1].get("tool_calls"):
+            raise APIError(400, "expected an input that ends with the results of its calls", "input")
         has_logprobs = self.top_logprobs is not None or "message.output_text.logprobs" in (self.include or ())
         given |= {
             "messages": messages,
@@ -361,6 +429,9 @@ class ResponsesRequest(Sampling):
             "frequency_penalty": self.frequency_penalty,
             "max_tool_calls": self.max_tool_calls,
         }
+        if isinstance(choice, ServiceChoice):
+            told = f"this server runs no tools, and the model is told of none of the type {choice.type[:40]!r}"
+            raise APIError(400, f"{told}: choose a function, or 'auto'", "tool_choice")
         if tools or choice not in (None, "auto"):
             given["tools"] = [tool.as_chat() for tool in tools]
             given["tool_choice"] = choice if choice is None or isinstance(choice, str) else choice.as_chat()
@@ -385,7 +456,7 @@ class ResponsesRequest(Sampling):
                     | (thoughts if item.role == "assistant" else {})
                 )
                 thoughts = {}
-            else:
+            elif isinstance(item, FunctionCallItem | CustomCallItem):
                 if not found or found[-1]["role"] != "assistant" or thoughts:
                     found.append({"role": "assistant", "content": None} | thoughts)
                     thoughts = {}

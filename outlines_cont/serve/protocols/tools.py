@@ -16,6 +16,7 @@ class Function(Strict):
     description: str | None = None
     parameters: dict[str, Any] | None = None
     strict: bool | None = None
+    cache_control: Annotated[Any, Field(exclude=True)] = None  # changes nothing
 
 
 class FunctionTool(Strict):
@@ -23,6 +24,7 @@ class FunctionTool(Strict):
 
     type: Literal["function"]
     function: Function
+    cache_control: Annotated[Any, Field(exclude=True)] = None  # changes nothing
 
     @property
     def name(self) -> str:
