@@ -16,6 +16,7 @@ from typing import Any
 from pydantic import BaseModel
 
 import fsm
+from fsm.schema.documents.closing import closed
 from fsm.schema.model import arguments_of
 from outlines_cont.errors import OptionError, shortened
 from outlines_cont.events.partial_type import PartialType
@@ -120,6 +121,7 @@ class Tool:
     def of(cls, tool: object, limits: fsm.Limits = _LIMITS) -> Tool:
         """Return a tool for a function with type hints, a pydantic model, or a tool of OpenAI, Anthropic or MCP as a dict.
 
+        Arguments have no other members than those that the schema names, unless it says that they may: `"additionalProperties": true`.
         A custom tool of OpenAI takes a text, which may have a grammar: of Lark, or a regular expression. `limits` bound compiling the
         schema or the grammar of a dict.
 
@@ -143,7 +145,9 @@ class Tool:
                 name, description = described["name"], str(described.get("description") or "")
                 return cls.of_text(name, description, *_custom_language(described.get("format"), limits))
             schema = fsm.tool_schema(dict(tool))
-            return cls(described["name"], str(described.get("description") or ""), schema, _language(schema, limits))
+            # Programs call functions with what is written, and know no other arguments.
+            arguments = _language(closed(schema), limits)
+            return cls(described["name"], str(described.get("description") or ""), schema, arguments)
         raise OptionError(
             "expected a tool that is a function with type hints, a pydantic model, or the description of a tool as a dict, got "
             f"{tool!r}",

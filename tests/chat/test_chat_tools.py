@@ -271,8 +271,9 @@ def test_a_call_of_a_pydantic_model_is_an_object_of_it() -> None:
 
 
 def test_a_tool_may_leave_its_arguments_open() -> None:
-    """Most tools of MCP do: any other members, values of any type, and what only a check can tell."""
-    schema = {"type": "object", "properties": {"tags": {"type": "array", "uniqueItems": True, "maxItems": 2}, "any": {}}}
+    """As some of MCP do: any other members, values of any type, and what only a check can tell."""
+    properties = {"tags": {"type": "array", "uniqueItems": True, "maxItems": 2}, "any": {}}
+    schema = {"type": "object", "properties": properties, "additionalProperties": True}
     tool = Tool.of({"name": "f", "title": None, "description": None, "inputSchema": schema})
     assert (tool.description, tool.message["function"]["parameters"]) == ("", schema)
     text = HERMES.written([("f", {"tags": [1, {"a": "b, c: d"}], "other": ["x"]}), ("f", {})]).removeprefix("<tool_call>")
@@ -282,6 +283,22 @@ def test_a_tool_may_leave_its_arguments_open() -> None:
     assert not expression.accepts(text.replace('[1, {"a": "b, c: d"}]', "[1, 1]"))
     called = Chat(chat_model("Qwen3")).user("x").assistant(_caller("Qwen3"), tools=[tool], max_tokens=40)
     assert called.finish_reason in ("length", "constraint")
+
+
+@pytest.mark.parametrize("form", ["inputSchema", "input_schema", "parameters"])
+def test_arguments_have_no_members_that_a_tool_does_not_name(form: str) -> None:
+    inner = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    schema = {"type": "object", "properties": {"inner": inner, "free": {"type": "object"}}}
+    tool = Tool.of({"name": "f", form: schema})
+    expression = HERMES.expression([tool], "<tool_call>")
+
+    def is_written(arguments: dict[str, Any]) -> bool:
+        return bool(expression.accepts(HERMES.written([("f", arguments)]).removeprefix("<tool_call>")))
+
+    assert tool.message["function"]["parameters"] == schema  # what the model is told is what was given
+    assert is_written({"inner": {"a": 1}, "free": {"b": 2}})
+    assert not is_written({"other": 1})
+    assert not is_written({"inner": {"b": 1}})
 
 
 def test_mistral_common_renders_by_itself() -> None:

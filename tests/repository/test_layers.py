@@ -57,7 +57,7 @@ models               <- engine kv kv.paged models.tokenizer
 streams              <- engine.drawing models.tokenizer policies sampling text_search
 conversation         <- engine engine.drawing fsm fsm.expression kv models policies samplers sampling state
 events               <- samplers sampling
-chats                <- events fsm fsm.schema fsm.tokens kv models models.tokenizer state
+chats                <- events fsm fsm.schema fsm.schema.documents fsm.tokens kv models models.tokenizer state
 generation.tasks     <- engine
 generation.choices   <- engine fsm fsm.automaton models.tokenizer policies samplers state
 generation           <- chats drafts engine events fsm fsm.automaton fsm.lark fsm.schema fsm.schema.scalars fsm.tokens
