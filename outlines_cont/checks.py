@@ -23,7 +23,6 @@ from inspect import Parameter, signature
 from pathlib import Path
 from typing import Any, ParamSpec, TypeGuard, TypeVar
 
-from fsm.errors import is_one_of
 from outlines_cont.errors import OptionError, UnknownOption, shortened
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.near_names import did_you_mean
@@ -105,6 +104,8 @@ def check(option: str, value: T, holds: bool, expected: str, advice: str = "") -
 
 def check_one_of(option: str, value: T, known: Sequence[str | None], advice: str = "") -> T:
     """Return a value; raise `OptionError`, with the closest of the known ones if it is a text, unless it is one of them."""
+    from fsm.errors import is_one_of  # which takes long, and `--help` has no need of it
+
     texts = [one for one in known if one is not None]
     near = did_you_mean(value, texts).strip() if isinstance(value, str) else ""
     *others, last = map(repr, texts)
