@@ -25,7 +25,6 @@ from pydantic import TypeAdapter
 import fsm as fsm_package
 from fsm import Expression
 from fsm.automaton.captures import Captures
-from fsm.errors import is_one_of
 from fsm.expression import lift
 from fsm.schema.model import arguments_of
 from outlines_cont.checks import (
@@ -534,7 +533,7 @@ def choice(
     expression = fsm_package.choice(options)
     check("exact", exact, exact is None or isinstance(exact, bool), "True, False or None")
     end = others.get("end")
-    check("end", end, is_one_of(end, ("eos", "free", None)), "'eos' or 'free'")
+    check_one_of("end", end, ("eos", "free", None))
     if exact and "" in options:
         raise OptionError(
             "expected options without an empty one for `exact=True`, as every text begins with it, got ''. Name the case, such as 'none'.",

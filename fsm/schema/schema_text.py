@@ -45,9 +45,7 @@ def schema_text(schema: Any) -> str:
     try:
         given: Any = json.loads(schema) if isinstance(schema, str) else schema
         return _Text(given if isinstance(given, Mapping | bool) else TypeAdapter[Any](given).json_schema()).whole()
-    except (
-        Exception
-    ) as error:  # of JSON, of pydantic for a type that it does not know, and of a schema that is malformed
+    except Exception as error:  # of JSON, of pydantic for an unknown type, of a schema that is malformed
         said = next(iter(str(error).splitlines()), type(error).__name__)
         what = "a schema (a dict, JSON text, a bool or a type)"
         raise SchemaError(f"expected {what}, received {shorten(schema)}: {said}") from error

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from os import PathLike
 from typing import Any
 
 from pydantic import BaseModel
@@ -22,6 +23,7 @@ from outlines_cont.models.image_file import is_image
 _TEXTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
 """Kinds of parts of texts, and the key that has the text."""
 _IMAGES = ("image", "image_url", "input_image")
+_NAMES = ("image", "url", "path")
 _MEDIA = {"audio": "a sound", "video": "a video", "file": "a file"}
 
 
@@ -48,6 +50,7 @@ def result_content(result: object) -> Any:
 
     Raises:
         ChatError: JSON cannot hold it.
+        ImageError: a part names a file, which a tool of somebody else may not open.
     """
     if isinstance(result, str):
         return result
@@ -58,6 +61,7 @@ def result_content(result: object) -> Any:
         return [result]
     items = [_dumped(item) for item in result] if isinstance(result, list | tuple) else []
     if _are_content(items):
+        _check_sources(items)
         return items
     try:
         return json.dumps(result, ensure_ascii=False)
@@ -80,6 +84,15 @@ def _are_content(items: list[Any]) -> bool:
     kinds = [_kind(item) if isinstance(item, Mapping) else "" for item in items]
     are_parts = bool(kinds) and all(kind in _IMAGES or kind in _TEXTS for kind in kinds)
     return are_parts or any(map(is_image, items))
+
+
+def _check_sources(items: list[Any]) -> None:
+    for part in items:
+        if isinstance(part, Mapping) and _kind(part) in _IMAGES:
+            named = (one.get(name) for one in (part, part.get("source")) if isinstance(one, Mapping) for name in _NAMES)
+            for source in named:
+                if isinstance(source, str | PathLike):
+                    _checked_url(source)
 
 
 def _listed(value: Any) -> Any:
@@ -156,7 +169,7 @@ def _source(part: Mapping[str, Any]) -> Any:
     encoded = next((part[name] for name in ("data", "base64") if part.get(name) is not None), None)
     if isinstance(encoded, str):
         return f"data:image/any;base64,{encoded}"
-    found = next((part[name] for name in ("image", "url", "path") if part.get(name) is not None), encoded)
+    found = next((part[name] for name in _NAMES if part.get(name) is not None), encoded)
     if found is None:
         raise ChatError(
             "expected an image in a part of a message, such as {'type': 'image', 'image': scan}, got one with "

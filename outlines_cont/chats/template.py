@@ -113,7 +113,8 @@ class ChatTemplate:
                 message["role"] = (
                     "system"  # as which most templates know it; they write nothing for a role that they do not know
                 )
-            message["content"] = self._written_content(message)
+            if isinstance(message.get("content"), list | tuple):
+                message["content"] = self._written_content(message["role"], message["content"])
         parsed = [with_parsed_calls(message) for message in checked]  # as most templates read them
         try:
             return self._token_ids(parsed, tools, is_open)
@@ -125,18 +126,15 @@ class ChatTemplate:
     def _names_role(self, role: str) -> bool:
         return self.source is not None and re.search(rf"[\"']{re.escape(role)}[\"']", self.source) is not None
 
-    def _written_content(self, message: Message) -> Any:
-        """Return the content of a message in a form that the template writes: texts in parts as one text, if it takes no parts."""
-        content = message.get("content")
-        if not isinstance(content, list | tuple):
-            return content
+    def _written_content(self, role: str, content: Sequence[Message]) -> Any:
+        """Return the parts of a message in a form that the template writes: texts as one text, if it takes no parts."""
         lost = unknown_kinds(content, self.source) if self.source is not None else []
         if lost:
             raise ChatError(
                 "expected texts and images as the parts of a message, or parts that the chat template names, got one of the type "
-                f"{lost[0]!r} of the {message['role']}, which would be lost"
+                f"{lost[0]!r} of the {role}, which would be lost"
             )
-        if not is_text_alone(content) or self._takes_parts(message["role"]):
+        if not is_text_alone(content) or self._takes_parts(role):
             return content
         return "".join(part["text"] for part in content)
 
@@ -152,9 +150,8 @@ class ChatTemplate:
             text = shown_text(self._token_ids(example, (), is_open=False), self.model.tokenizer)
         except ChatError:
             return False
-        return (
-            all(text.count(part) == 1 for part in _PARTS) and "type" not in text
-        )  # which a list that is written as it is has
+        is_list = "type" in text  # a list that is written as Python shows it has the keys of its parts
+        return not is_list and all(text.count(part) == 1 for part in _PARTS)
 
     def _token_ids(self, checked: Sequence[Message], tools: Sequence[Mapping[str, Any]], is_open: bool) -> list[int]:
         goes_on = is_open and checked[-1]["role"] == "assistant"

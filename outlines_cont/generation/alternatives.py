@@ -20,8 +20,8 @@ import numpy as np
 import torch
 
 from fsm.automaton.lazy_dfa import Automaton
-from fsm.errors import TokenNotAllowed, is_one_of
-from outlines_cont.checks import check, check_int
+from fsm.errors import TokenNotAllowed
+from outlines_cont.checks import check, check_int, check_one_of
 from outlines_cont.errors import OptionError, located, shortened
 from outlines_cont.events.json_paths import byte_ranges
 from outlines_cont.generation.option_prior import opened_prompts, warn_of_shares
@@ -60,7 +60,7 @@ def field_probabilities(
     `SequenceState.alternatives` documents arguments, errors and cost.
     """
     check("path", path, isinstance(path, str), "the path of a value, such as 'address.city'")
-    check("spellings", spellings, is_one_of(spellings, ("canonical", "all")), "'canonical' or 'all'")
+    check_one_of("spellings", spellings, ("canonical", "all"))
     check_int("max_prefixes", max_prefixes, 1)
     given: dict[str, Any] = {"spellings": spellings, "limit": max_prefixes}
     fields = [

@@ -18,8 +18,7 @@ from typing import Any, Literal, cast
 
 import torch
 
-from fsm.errors import is_one_of
-from outlines_cont.checks import check, check_int, checked_bool
+from outlines_cont.checks import check_int, check_one_of, checked_bool
 from outlines_cont.engine.row import invalid_logits
 from outlines_cont.errors import ContextLengthError, DeadEnd, OptionError, located, shortened
 from outlines_cont.generation.choices.option_law import OptionLaw
@@ -121,7 +120,7 @@ def option_probabilities(
     `generate.Generator.probabilities` documents arguments, errors and cost.
     """
     _check_options(maker, options)
-    check("spellings", spellings, is_one_of(spellings, ("canonical", "all")), "'canonical' or 'all'")
+    check_one_of("spellings", spellings, ("canonical", "all"))
     checked_bool(end, "end")
     check_int("max_prefixes", max_prefixes, 1)
     grid = open_prompt(maker.model, prompt, None, 0).rows

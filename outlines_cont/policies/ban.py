@@ -15,8 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 from fsm import Expression
-from fsm.errors import is_one_of
-from outlines_cont.checks import check, check_int, checked_bool, is_number, knows_its_options
+from outlines_cont.checks import check_int, check_one_of, checked_bool, is_number, knows_its_options
 from outlines_cont.errors import BanImpossible, OptionError
 from outlines_cont.interfaces import LanguageModel
 from outlines_cont.policies.branch import FREE, Branch, TokenSet
@@ -173,7 +172,7 @@ def ban(
     check_int("horizon", horizon, 1, is_optional=True)
     check_int("max_retries", max_retries, 0, is_optional=True)
     check_int("max_retries_per_place", max_retries_per_place, 1, is_optional=True)
-    check("on_exhausted", on_exhausted, is_one_of(on_exhausted, ("error", "allow")), "'error' or 'allow'")
+    check_one_of("on_exhausted", on_exhausted, ("error", "allow"))
     for name, flag in (("ignore_case", ignore_case), ("whole_word", whole_word), ("include_prompt", include_prompt)):
         checked_bool(flag, name)
     reader = SymbolReader(ignore_case, whole_word)

@@ -162,6 +162,23 @@ class _Weather:
     degrees: Decimal
 
 
+@pytest.mark.parametrize("name", ["image", "url", "path", "image_url"])
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_a_result_of_a_tool_opens_no_file(name: str, is_nested: bool) -> None:
+    named = {name: "/etc/hostname"}
+    part = {"type": "image", **({"source": named} if is_nested and name != "image_url" else named)}
+    with pytest.raises(ImageError, match="`data:` URL"):
+        _called("llava").tool([{"type": "text", "text": "See"}, part])
+
+
+def test_a_message_without_a_content_stays_without_one() -> None:
+    source = "{% for m in messages %}[{{ m.role }}{% if 'content' in m %}: {{ m.content }}{% endif %}]{% endfor %}"
+    call = {"id": "a", "type": "function", "function": {"name": "scan", "arguments": {}}}
+    chat = Chat(chat_model("plain"), template=source, tools=[scan], tool_form="hermes").user("a")
+    ids = chat._format.template.token_ids([*chat.messages, {"role": "assistant", "tool_calls": [call]}])
+    assert chat.model.tokenizer.decode(ids) == "[user: a][assistant]"
+
+
 @pytest.mark.parametrize("form", ["an image", "a list", "MCP's parts", "MCP's objects", "MCP's result"])
 def test_results_of_tools_are_images(form: str) -> None:
     objects = [_Text(text="See"), _Picture(data=_base64(1))]
